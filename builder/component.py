@@ -1,0 +1,92 @@
+"""The contract of every component: a nested frozen Config for its own knobs, a Site for the facts it shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
+
+from . import registry
+from .finding import Finding
+
+
+class Config(BaseModel):
+    """The knobs of one component: frozen, strictly typed, unknown keys refused; defaults stand here and nowhere else."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    component: ClassVar[type[Component]]
+    name: str
+
+    def shrink(self) -> Self:
+        """The same options at the smallest width, for the probes; rank-like numbers go down, nothing is switched off."""
+        return self
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where a component stands: the facts it shares with its model, handed down once at build.
+
+    `norm` and `position` are the model's own choices: what a part left out of a slot means.
+    """
+
+    d_model: int
+    layer: int
+    n_layers: int
+    causal: bool
+    train_length: int
+    deploy_length: int
+    norm: Config
+    position: Config
+
+
+class Component:
+    """Anything chosen by name: subclasses carry a nested `Config` and are entered with `@register(room, name)`."""
+
+    Config: ClassVar[type[Config]] = Config
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "Config" not in cls.__dict__:  # an heir has a Config of its own, so that each Config names one class
+            cls.Config = type("Config", (cls.Config,), {"__module__": cls.__module__})
+        cls.Config.component = cls
+
+    @classmethod
+    def check(cls, config: Any, site: Site) -> Iterable[Finding]:
+        """What the checklist should say of this component at this site; paths are relative to its slot."""
+        return ()
+
+
+class Room:
+    """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room."""
+
+    def __init__(self, *rooms: str):
+        self.rooms = rooms
+
+    def resolve(self, name: str) -> type[Component]:
+        return registry.find(self.rooms, name)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        dump = core_schema.plain_serializer_function_ser_schema(lambda config: config.model_dump())
+        return core_schema.no_info_plain_validator_function(self._validate, serialization=dump)
+
+    def _validate(self, value: Any) -> Config:
+        if isinstance(value, Config):
+            return value
+        if not isinstance(value, dict):
+            raise PydanticCustomError("slot", "a slot is {{name: ..., its own knobs}}", {"rooms": self.rooms})
+        name = value.get("name")
+        if not isinstance(name, str):
+            self._refuse("a slot needs a name", name)
+        try:
+            return self.resolve(name).Config.model_validate(value)
+        except registry.UnknownName as error:
+            self._refuse(str(error), name, error.nearest)
+
+    def _refuse(self, reason: str, name: Any, closest: str | None = None) -> Any:
+        valid = sorted(n for room in self.rooms for n in registry.names(room))
+        context = {"reason": reason, "valid": valid, "nearest": closest}
+        line = InitErrorDetails(type=PydanticCustomError("name", "{reason}", context), loc=("name",), input=name)
+        raise ValidationError.from_exception_data("slot", [line])
