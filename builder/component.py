@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
@@ -59,34 +59,39 @@ class Component:
         return ()
 
 
+def refuse(key: str, found: object, rule: str, fix: str = "") -> NoReturn:
+    """Raises, inside a validator, the problem that `key` holds `found`, against `rule`; `fix` is what to write."""
+    error = PydanticCustomError("rule", "{rule}", {"rule": rule, "fix": fix})
+    line = InitErrorDetails(type=error, loc=(key,) if key else (), input=found)
+    raise ValidationError.from_exception_data("config", [line])
+
+
 class Room:
     """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room."""
 
     def __init__(self, *rooms: str):
         self.rooms = rooms
 
-    def resolve(self, name: str) -> type[Component]:
-        return registry.find(self.rooms, name)
-
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda config: config.model_dump())
         return core_schema.no_info_plain_validator_function(self._validate, serialization=dump)
 
+    def config_class(self, name: str) -> type[Config]:
+        """The Config of the component called `name`; raises registry.UnknownName."""
+        return registry.find(self.rooms, name).Config
+
     def _validate(self, value: Any) -> Config:
         if isinstance(value, Config):
             return value
+        valid = sorted(name for room in self.rooms for name in registry.names(room))
+        rule = f"a slot is {{name: ..., its own knobs}}; names: {', '.join(valid)}"
         if not isinstance(value, dict):
-            raise PydanticCustomError("slot", "a slot is {{name: ..., its own knobs}}", {"rooms": self.rooms})
+            raise PydanticCustomError("not_a_slot", "{rule}", {"rule": rule})
         name = value.get("name")
         if not isinstance(name, str):
-            self._refuse("a slot needs a name", name)
+            refuse("name", name, rule)
         try:
-            return self.resolve(name).Config.model_validate(value)
+            found = self.config_class(name)
         except registry.UnknownName as error:
-            self._refuse(str(error), name, error.nearest)
-
-    def _refuse(self, reason: str, name: Any, closest: str | None = None) -> Any:
-        valid = sorted(n for room in self.rooms for n in registry.names(room))
-        context = {"reason": reason, "valid": valid, "nearest": closest}
-        line = InitErrorDetails(type=PydanticCustomError("name", "{reason}", context), loc=("name",), input=name)
-        raise ValidationError.from_exception_data("slot", [line])
+            refuse("name", name, f"{error}; names: {', '.join(valid)}", f"write {error.nearest}" if error.nearest else "")
+        return found.model_validate(value)

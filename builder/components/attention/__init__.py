@@ -1,0 +1,35 @@
+"""Sequence mixers that read other positions by content: the contract of a mixer, and of an attention."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from builder.component import Component
+from builder.model.context import Context
+from builder.model.state import LayerState
+
+
+class Mixer(nn.Module, Component):
+    """A part of a layer that mixes positions; built as `Mixer(config, site)`, called as `forward(x, ctx)`.
+
+    It may look at other positions only as far as `ctx.mask` lets it, with and without `ctx.state`.
+    Modules say in `roles` what their parameters are, so that initialisation and weight decay know (see init).
+    """
+
+    part: ClassVar[str] = "mixer"
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        """x (B, T, D) -> (B, T, D); with `ctx.state`, T new positions behind those already in the state."""
+        raise NotImplementedError
+
+    def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> LayerState:
+        """An empty state for `batch` rows of at most `max_length` tokens."""
+        raise NotImplementedError
+
+    @staticmethod
+    def position_of(config: Any) -> Any:
+        """The position slot of this mixer's config; None stands for the model's."""
+        return getattr(config, "position", None)

@@ -1,0 +1,28 @@
+"""The norm stands before each part, on its branch; the stream itself is never normalised."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from builder.components.block import Block, BlockConfig
+from builder.model.context import Context
+from builder.registry import register
+
+
+@register("block", "pre_norm")
+class PreNorm(Block):
+    """x <- x + f(norm(x)) for each part f in turn (chapter 3.5; Xiong et al. 2020)."""
+
+    needs_final_norm = True
+    drawing = "x + f(norm(x))"
+
+    class Config(BlockConfig):
+        """Dropout and norm of the block."""
+
+        name: str = "pre_norm"
+
+    def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        for name in self.parts:
+            part, norm = self.get_submodule(name), self.get_submodule(f"{name}_norm")
+            x = x + self.dropout(part(norm(x), ctx))
+        return x

@@ -1,0 +1,85 @@
+"""Hydra's part: groups, overrides and interpolations in, one plain dict out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose as hydra_compose
+from hydra import initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from .errors import ArchlabError
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+GROUPS = (CONF, ROOT / "recipes")
+"""Where groups are looked for: conf/, and recipes/ for `arch=`."""
+
+_VALUE = re.compile(r"^(?P<key>[A-Za-z_][\w.@/]*)=")
+
+
+def compose(overrides: Sequence[str] = (), config_name: str = "train") -> dict[str, Any]:
+    """The config that these Hydra overrides describe: resolved, in plain Python.
+
+    Raises ArchlabError with Hydra's reason when an override or a group is wrong.
+    """
+    register_resolvers()
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(str(CONF), version_base="1.3", job_name="archlab"):
+            return plain(hydra_compose(config_name, overrides=adapt(overrides)))
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
+        raise ArchlabError(reason(error)) from None
+
+
+def plain(config: DictConfig) -> dict[str, Any]:
+    """A composed config as plain Python, interpolations resolved; raises ArchlabError where one can't be."""
+    try:
+        return OmegaConf.to_container(config, resolve=True, throw_on_missing=False)  # type: ignore[return-value]
+    except OmegaConfBaseException as error:
+        raise ArchlabError(reason(error)) from None
+
+
+def reason(error: BaseException) -> str:
+    """What Hydra says, with the cause that it keeps behind."""
+    said = [str(error).strip()]
+    if error.__cause__ is not None and str(error.__cause__).strip() not in said[0]:
+        said.append(str(error.__cause__).strip())
+    return "\n".join(said)
+
+
+def adapt(arguments: Iterable[str]) -> list[str]:
+    """Overrides as people type them, as Hydra wants them.
+
+    A key may be set whether or not a YAML file states it, since defaults live in the code: `a.b=1` is passed as
+    `++a.b=1`, and `load` judges the key. A new slot is added: `model/attention@model.local=gqa` as `+model/...`.
+    """
+    return [_adapted(argument) for argument in arguments]
+
+
+def _adapted(argument: str) -> str:
+    match = _VALUE.match(argument)
+    if match is None or match["key"].startswith("hydra"):
+        return argument
+    group, _, package = match["key"].partition("@")
+    if any((root / group).is_dir() for root in GROUPS):
+        return f"+{argument}" if package else argument
+    return f"++{argument}"
+
+
+def register_resolvers() -> None:
+    """`${on_gpu:a,b}` is a on a machine with a GPU that torch can use, else b; the frozen config states which."""
+    if not OmegaConf.has_resolver("on_gpu"):
+        OmegaConf.register_new_resolver("on_gpu", _on_gpu)
+
+
+def _on_gpu(yes: Any, no: Any) -> Any:
+    import torch
+
+    return yes if torch.cuda.is_available() else no

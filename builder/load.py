@@ -1,0 +1,141 @@
+"""Plain dict in, RunSpec out: every problem of the config at once, each with its path and the nearest valid name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from difflib import SequenceMatcher
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from . import registry, targets
+from .component import Room
+from .errors import ConfigError, Problem
+from .spec import RunSpec
+
+S = TypeVar("S", bound=BaseModel)
+
+
+def load(config: Mapping[str, Any]) -> RunSpec:
+    """The RunSpec that a plain dict describes; `vocab_size: null` becomes the tokenizer's size.
+
+    Raises ConfigError with every problem found.
+    """
+    spec = read(RunSpec, config, also=targets.problems(config))
+    if spec.model.vocab_size is None:
+        model = spec.model.model_copy(update={"vocab_size": spec.tokenizer.size})  # type: ignore[attr-defined]
+        spec = spec.model_copy(update={"model": model})
+    return spec
+
+
+def read(schema: type[S], config: Mapping[str, Any], also: list[Problem] | None = None) -> S:
+    """`config` as an instance of `schema`; raises ConfigError with every problem, those of `also` included."""
+    missing = list(_missing(config))
+    problems = [Problem(path, "???", "a value that you must give", f"{path}=...") for path in missing]
+    problems += also or []
+    try:
+        spec = schema.model_validate(config)
+    except ValidationError as error:
+        lines = (_problem(schema, config, line) for line in error.errors(include_url=False))
+        problems += [problem for problem in lines if problem.path not in missing]
+        raise ConfigError(problems) from None
+    if problems:
+        raise ConfigError(problems)
+    return spec
+
+
+def _missing(node: Any, path: str = "") -> Iterator[str]:
+    """Where `???` stands: Hydra's mark for a value that must be given."""
+    if isinstance(node, Mapping):
+        for key, value in node.items():
+            yield from _missing(value, f"{path}.{key}" if path else str(key))
+    elif node == "???":
+        yield path
+
+
+def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> Problem:
+    steps = [str(step) for step in line["loc"]]
+    path, context = ".".join(steps), line.get("ctx", {})
+    if line["type"] == "extra_forbidden" or (line["type"] == "not_a_slot" and not _declared(schema, config, steps)):
+        return _unknown(schema, config, line, steps)
+    if line["type"] == "missing":
+        return Problem(path, "nothing", "this key is required", f"{path}=...")
+    rule = context.get("rule", line["msg"].removeprefix("Value error, "))
+    return Problem(path, repr(line["input"]), rule, context.get("fix", ""))
+
+
+def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> bool:
+    here = _class_at(schema, config, steps[:-1])
+    return here is not None and steps[-1] in here.model_fields
+
+
+def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails, steps: list[str]) -> Problem:
+    *parents, key = steps
+    here = _class_at(schema, config, parents)
+    valid = list(here.model_fields) if here else []
+    named = _at(config, [*parents, "name"])
+    where = ".".join(parents)
+    owner = f"{where} ({named})" if isinstance(named, str) else where or "the config"
+    close = _closest(key, where, _keys(schema, config))
+    fix = f"did you mean {close}?" if close else ""
+    return Problem(".".join(steps), repr(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}", fix)
+
+
+def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
+    """The valid path whose last word is most like `key`, one below the same parent before others."""
+
+    def likeness(path: str) -> float:
+        home, _, word = path.rpartition(".")
+        return SequenceMatcher(None, key, word).ratio() + (0.1 if home == parent else 0.0)
+
+    best = max(valid, key=likeness, default=None)
+    return best if best is not None and likeness(best) >= 0.7 else None
+
+
+def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every key that this config may hold, as its path."""
+    here = _class_at(schema, config, list(path))
+    for key in here.model_fields if here else ():
+        yield ".".join((*path, key))
+    node = _at(config, list(path))
+    for step, child in node.items() if isinstance(node, Mapping) and here else ():
+        if isinstance(child, Mapping):
+            yield from _keys(schema, config, (*path, str(step)))
+
+
+def _class_at(schema: type[BaseModel], config: Any, path: list[str]) -> type[BaseModel] | None:
+    """The pydantic class that judged the node at `path`, slots resolved by their `name`."""
+    here: type[BaseModel] | None = schema
+    for depth, step in enumerate(path):
+        here = here and _child(here, step, _at(config, path[: depth + 1]))
+    return here
+
+
+def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | None:
+    field = parent.model_fields.get(key)
+    annotation = field.annotation if field else None
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not _rooms(field):
+        return annotation
+    rooms = _rooms(field) if field else registry.LAYER_ROOMS
+    name = node.get("name") if isinstance(node, Mapping) else None
+    try:
+        return Room(*rooms).config_class(name) if rooms and isinstance(name, str) else None
+    except registry.UnknownName:
+        return None
+
+
+def _rooms(field: Any) -> tuple[str, ...]:
+    """The rooms of a field annotated as a slot, also as `slot | None`."""
+    marks = [*field.metadata, *(m for arg in getattr(field.annotation, "__args__", ()) for m in _metadata(arg))]
+    return next((mark.rooms for mark in marks if isinstance(mark, Room)), ())
+
+
+def _metadata(annotation: Any) -> tuple[Any, ...]:
+    return getattr(annotation, "__metadata__", ())
+
+
+def _at(config: Any, path: list[str]) -> Any:
+    for step in path:
+        config = config.get(step) if isinstance(config, Mapping) else None
+    return config

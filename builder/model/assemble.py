@@ -1,0 +1,73 @@
+"""A ModelSpec in, a LanguageModel out: every component at its site, every parameter drawn once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import nn
+
+from builder.component import Config
+from builder.spec import LayerSpec, ModelSpec
+
+from .embedding import Embedding
+from .language_model import LanguageModel
+from .linear import Linear
+from .stack import Stack
+
+
+def build(
+    model_spec: ModelSpec,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: torch.dtype | None = None,
+    seed: int | None = None,
+) -> LanguageModel:
+    """The model that a spec describes, its parameters drawn from `seed` (None: torch's global generator).
+
+    On device="meta" nothing is allocated or drawn. Raises ValueError when `vocab_size` is still None.
+    """
+    if model_spec.vocab_size is None:
+        raise ValueError("model.vocab_size is null: build needs a number; load takes the tokenizer's size")
+    with torch.device(device):
+        model = _assemble(model_spec, model_spec.vocab_size)
+    if torch.device(device).type != "meta":
+        generator = None if seed is None else torch.Generator(device).manual_seed(seed)
+        init: Any = model_spec.init.component
+        writes = sum(len(layer.parts) for layer in model_spec.layers)
+        init(model_spec.init, writes).apply(model, generator)
+    return model if dtype is None else model.to(dtype)
+
+
+def _assemble(spec: ModelSpec, vocab_size: int) -> LanguageModel:
+    schemes = {"model": spec.position, **position_slots(spec)}
+    positions = nn.ModuleDict({slot: _part(config, spec, 0) for slot, config in schemes.items()})
+    slots = [slot if (slot := layer.parts[0].slot) in schemes else "model" for layer in spec.layers]
+    norm: Any = spec.norm.component
+    return LanguageModel(
+        spec=spec,
+        embedding=Embedding(spec.embedding, vocab_size, spec.d_model),
+        positions=positions,
+        slots=slots,
+        layers=Stack([_block(layer, spec) for layer in spec.layers]),
+        final_norm=norm(spec.norm, spec.d_model) if spec.ends_in_norm else None,
+        head=Linear(spec.d_model, vocab_size, bias=spec.head.bias),
+    )
+
+
+def position_slots(spec: ModelSpec) -> dict[str, Config]:
+    """The mixer slots that have a position scheme of their own, with it."""
+    mixers = {layer.parts[0].slot: layer.parts[0].config for layer in spec.layers}
+    own = {slot: config.component.position_of(config) for slot, config in mixers.items()}  # type: ignore[attr-defined]
+    return {slot: config for slot, config in own.items() if config is not None}
+
+
+def _block(layer: LayerSpec, spec: ModelSpec) -> nn.Module:
+    parts = {part.kind: _part(part.config, spec, layer.index) for part in layer.parts}
+    block: Any = spec.block.component
+    return block(spec.block, spec.site(layer.index), parts)
+
+
+def _part(config: Config, spec: ModelSpec, layer: int) -> nn.Module:
+    part: Any = config.component
+    return part(config, spec.site(layer))

@@ -1,0 +1,23 @@
+"""The linear map that components are made of: torch's own, which knows what its weight is for."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from torch import nn
+
+
+class Linear(nn.Linear):
+    """y = x W^T + b. The `role` tells initialisation what W does: `matrix`, or `residual` where it writes to the stream.
+
+    The residual stream is the running sum x that every part of a layer reads and writes (chapter 3.5).
+    """
+
+    def __init__(
+        self, d_in: int, d_out: int, *, bias: bool = False, role: Literal["matrix", "residual"] = "matrix"
+    ) -> None:
+        super().__init__(d_in, d_out, bias=bias)
+        self.roles = {"weight": role, "bias": "bias"}
+
+    def reset_parameters(self) -> None:
+        """Nothing: the model's `init` draws every weight, once, after assembly."""

@@ -1,0 +1,24 @@
+"""The layers of one tower, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from torch import Tensor, nn
+
+from builder.components.position import Position
+
+from .context import Context
+from .state import LayerState, State
+
+
+class Stack(nn.ModuleList):
+    """Runs a list of blocks one after the other, each with its own view of the pass."""
+
+    def forward(self, x: Tensor, ctx: Context, positions: Sequence[Position], state: State | None) -> Tensor:
+        """x (B, T, D) -> (B, T, D); `positions` and the layers of `state` hold one entry per layer."""
+        states: Sequence[LayerState | None] = state.layers if state is not None else [None] * len(self)
+        for index, block in enumerate(self):
+            x = block(x, replace(ctx, layer=index, position=positions[index], state=states[index]))
+        return x

@@ -1,0 +1,209 @@
+"""What a config may say: RunSpec and its sections, frozen and strictly typed, and the layers that a pattern spells."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from .component import Config, Room, Site, refuse
+from .registry import LAYER_ROOMS
+
+VERSION = 1
+"""The version of this schema; written into every frozen config."""
+
+Probability = Annotated[float, Field(ge=0, lt=1)]
+Slot = Annotated[Config, Room(*LAYER_ROOMS)]
+
+
+class Section(BaseModel):
+    """A part of the config that is no slot: frozen, strictly typed, unknown keys refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class EmbeddingSpec(Section):
+    """How tokens become vectors: `dropout` of the embedded tokens, in training."""
+
+    dropout: Probability = 0.0
+
+
+class HeadSpec(Section):
+    """How vectors become logits: `bias` adds one number per vocabulary row (chapter 3.7)."""
+
+    bias: bool = False
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part of a layer: its kind (`mixer`, `ffn`), the slot that defines it, and the slot's config."""
+
+    kind: str
+    slot: str
+    config: Config
+
+
+@dataclass(frozen=True)
+class LayerSpec:
+    """Layer number `index`: its parts in order of use."""
+
+    index: int
+    parts: tuple[Part, ...]
+
+    def __str__(self) -> str:
+        return "+".join(part.slot for part in self.parts)
+
+
+class ModelSpec(Section):
+    """An architecture. Besides these keys it holds the slots its pattern names: `attention`, `ffn`, or any other name.
+
+    vocab_size      rows of the embedding; None: the tokenizer's size
+    train_length    tokens a training sequence holds
+    deploy_length   tokens a generation may reach, prompt and answer together
+    pattern         the layers, tiled over n_layers; each is mixer [+ ffn], parts named by slot
+    final_norm      None: as the block needs it
+    """
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    __pydantic_extra__: dict[str, Slot]
+
+    kind: Literal["decoder"] = "decoder"
+    d_model: PositiveInt
+    n_layers: PositiveInt
+    vocab_size: PositiveInt | None = None
+    tie_embeddings: bool = True
+    train_length: PositiveInt
+    deploy_length: PositiveInt
+    pattern: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("attention+ffn",)
+    norm: Annotated[Config, Room("norm")]
+    block: Annotated[Config, Room("block")]
+    position: Annotated[Config, Room("position")]
+    init: Annotated[Config, Room("init")]
+    embedding: EmbeddingSpec = EmbeddingSpec()
+    head: HeadSpec = HeadSpec()
+    final_norm: bool | None = None
+
+    @property
+    def slots(self) -> dict[str, Config]:
+        """The slots that a pattern may name."""
+        return dict(self.__pydantic_extra__)
+
+    @property
+    def causal(self) -> bool:
+        return self.kind == "decoder"
+
+    @property
+    def ends_in_norm(self) -> bool:
+        """Whether a norm stands between the last layer and the head."""
+        needed: bool = self.block.component.needs_final_norm  # type: ignore[attr-defined]
+        return needed if self.final_norm is None else self.final_norm
+
+    @cached_property
+    def layers(self) -> tuple[LayerSpec, ...]:
+        """Every layer, the pattern tiled over n_layers."""
+        tile = [self._parts(entry) for entry in self.pattern]
+        return tuple(LayerSpec(index, tile[index % len(tile)]) for index in range(self.n_layers))
+
+    def site(self, layer: int) -> Site:
+        """The facts that layer number `layer` shares with the model."""
+        return Site(
+            d_model=self.d_model,
+            layer=layer,
+            n_layers=self.n_layers,
+            causal=self.causal,
+            train_length=self.train_length,
+            deploy_length=self.deploy_length,
+            norm=self.norm,
+            position=self.position,
+        )
+
+    def _parts(self, entry: str) -> tuple[Part, ...]:
+        slots = [name.strip() for name in entry.split("+")]
+        return tuple(Part(self.slots[name].component.part, name, self.slots[name]) for name in slots)  # type: ignore[attr-defined]
+
+    @model_validator(mode="after")
+    def _pattern_is_spelled_right(self) -> Self:
+        for entry in self.pattern:
+            for name in (part.strip() for part in entry.split("+")):
+                if name not in self.slots:
+                    rule = f"every part of the pattern is a slot of the model; slots: {', '.join(self.slots) or 'none'}"
+                    refuse("pattern", entry, rule, f"define model.{name}={{name: ...}}, or use one of the slots")
+            kinds = [part.kind for part in self._parts(entry)]
+            if kinds not in (["mixer"], ["mixer", "ffn"]):
+                refuse("pattern", entry, f"a layer is mixer [+ ffn], not {' + '.join(kinds)}", "e.g. attention+ffn")
+        return self
+
+
+class BatchSpec(Section):
+    """What one optimizer step consumes: `sequences` of model.train_length tokens each."""
+
+    sequences: PositiveInt
+
+
+class SampleSpec(Section):
+    """How text is generated; `temperature` 0 is greedy, None leaves a filter out, `seed` None draws a new one."""
+
+    prompt: str
+    max_new_tokens: PositiveInt = 200
+    temperature: Annotated[float, Field(ge=0)] = 0.8
+    top_k: PositiveInt | None = None
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
+    repetition_penalty: PositiveFloat | None = None
+    seed: NonNegativeInt | None = None
+
+
+class OutputSpec(Section):
+    """Where a run is written: <root>/<experiment>/<name>; `name` None: the time of its start."""
+
+    root: str = "outputs"
+    experiment: str
+    name: str | None = None
+    tags: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+
+class RunSpec(Section):
+    """One run, whole: what is built, on what it is trained, and how. `trainer`, `logger` and `callbacks` are
+    other people's classes by `_target_`."""
+
+    version: Literal[1] = VERSION
+    seed: NonNegativeInt
+    model: ModelSpec
+    data: Annotated[Config, Room("data")]
+    tokenizer: Annotated[Config, Room("tokenizer")]
+    objective: Annotated[Config, Room("objective")]
+    optimizer: Annotated[Config, Room("optimizer")]
+    schedule: Annotated[Config, Room("schedule")]
+    batch: BatchSpec
+    trainer: dict[str, Any]
+    compile: bool = False
+    logger: dict[str, dict[str, Any]] = {}
+    callbacks: dict[str, dict[str, Any]] = {}
+    sample: SampleSpec
+    output: OutputSpec
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps of the whole run."""
+        return self.trainer["max_steps"]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The whole config, every default filled in, as plain Python."""
+        return self.model_dump(mode="json")
+
+    @property
+    def hash(self) -> str:
+        """The identity of the run: sha256 over the config, less where it is written and who watches it."""
+        identity = self.model_dump(mode="json", exclude={"output", "logger", "callbacks", "sample"})
+        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    @model_validator(mode="after")
+    def _runs_for_a_number_of_steps(self) -> Self:
+        steps = self.trainer.get("max_steps")
+        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+            refuse("trainer.max_steps", steps, "a positive number of optimizer steps", "e.g. trainer.max_steps=1000")
+        return self

@@ -1,0 +1,1 @@
+"""The jobs: each command of the project, `python -m recipes.<job>`."""
