@@ -20,8 +20,8 @@ class Config(BaseModel):
     component: ClassVar[type[Component]]
     name: str
 
-    def shrink(self) -> Self:
-        """The same options at the smallest width, for the probes; rank-like numbers go down, nothing is switched off."""
+    def shrink(self, site: Site) -> Self:
+        """The same options on a small model, for the probes: counts and widths go down, nothing is switched off."""
         return self
 
 

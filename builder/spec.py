@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
@@ -15,6 +14,12 @@ from .registry import LAYER_ROOMS
 
 VERSION = 1
 """The version of this schema; written into every frozen config."""
+
+TAKEN = frozenset(
+    ("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches", "enable_checkpointing",
+     "enable_progress_bar", "enable_model_summary", "use_distributed_sampler", "num_sanity_val_steps")
+)  # fmt: skip
+"""Arguments of Lightning's Trainer that the run sets itself."""
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
@@ -29,7 +34,13 @@ class Section(BaseModel):
 class EmbeddingSpec(Section):
     """How tokens become vectors: `dropout` of the embedded tokens, in training."""
 
-    dropout: Probability = 0.0
+    dropout: TAKEN = frozenset(
+    ("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches", "enable_checkpointing",
+     "enable_progress_bar", "enable_model_summary", "use_distributed_sampler", "num_sanity_val_steps")
+)  # fmt: skip
+"""Arguments of Lightning's Trainer that the run sets itself."""
+
+Probability = 0.0
 
 
 class HeadSpec(Section):
@@ -102,7 +113,7 @@ class ModelSpec(Section):
         needed: bool = self.block.component.needs_final_norm  # type: ignore[attr-defined]
         return needed if self.final_norm is None else self.final_norm
 
-    @cached_property
+    @property
     def layers(self) -> tuple[LayerSpec, ...]:
         """Every layer, the pattern tiled over n_layers."""
         tile = [self._parts(entry) for entry in self.pattern]
@@ -160,7 +171,7 @@ class SampleSpec(Section):
 class OutputSpec(Section):
     """Where a run is written: <root>/<experiment>/<name>; `name` None: the time of its start."""
 
-    root: str = "outputs"
+    root: str
     experiment: str
     name: str | None = None
     tags: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -200,6 +211,13 @@ class RunSpec(Section):
         """The identity of the run: sha256 over the config, less where it is written and who watches it."""
         identity = self.model_dump(mode="json", exclude={"output", "logger", "callbacks", "sample"})
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+
+    @model_validator(mode="after")
+    def _trainer_leaves_the_run_its_own(self) -> Self:
+        if taken := sorted(TAKEN & self.trainer.keys()):
+            path = f"trainer.{taken[0]}"
+            refuse(path, self.trainer[taken[0]], "the run sets this itself", "use callbacks, logger, output or batch")
+        return self
 
     @model_validator(mode="after")
     def _runs_for_a_number_of_steps(self) -> Self:

@@ -1,1 +1,24 @@
+"""The checklist of chapter 3.11: six questions about a config, each answered, judged, and proven where it can be."""
 
+from __future__ import annotations
+
+from builder.data.corpus import Corpus
+from builder.spec import RunSpec
+
+from . import dimensions, experts, masks, positions, structure, vocabulary
+from .report import Report
+from .subject import Subject
+
+__all__ = ["Report", "check"]
+
+_QUESTIONS = (dimensions, masks, positions, structure, experts, vocabulary)
+
+
+def check(spec: RunSpec, probes: bool = True, corpus: Corpus | None = None) -> Report:
+    """Every finding about a run, in the order of the six questions; no weight of the model is allocated.
+
+    probes  proves answers by running a small copy of the model on the CPU
+    corpus  the tokenised data, when it was read: then the vocabulary is judged by what is really there
+    """
+    subject = Subject(spec, probes, corpus)
+    return Report(tuple(finding for question in _QUESTIONS for finding in question.check(subject)))

@@ -1,1 +1,77 @@
+"""What an architecture costs: shapes, parameters, FLOPs and state bytes, read off the built model on the meta device."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from builder.model.assemble import build
+from builder.model.context import Shape
+from builder.spec import ModelSpec
+
+from .flops import forward_flops
+from .parameters import by_component
+from .shapes import shapes
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """The costs of one architecture.
+
+    params                  parameters, a tied table once
+    active_params           those that one token passes through
+    components              parameters by part of the model
+    flops_per_token         of a forward pass at train_length, two for each multiply-add, as torch counts them:
+                            causal attention is counted in full, a training step costs three times as much
+    state_bytes_per_token   what generation keeps for each further token, in float32
+    state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
+    shapes                  the shape ledger of chapter 3.7, for each distinct layer
+    """
+
+    params: int
+    active_params: int
+    components: Mapping[str, int]
+    flops_per_token: int
+    state_bytes_per_token: int
+    state_bytes: int
+    shapes: tuple[Shape, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The ledger in plain Python."""
+        return asdict(self)
+
+    def summary(self) -> dict[str, int]:
+        """The four figures that runs are compared by, under their metric names."""
+        keys = ("params", "active_params", "flops_per_token", "state_bytes_per_token")
+        return {f"ledger/{key}": getattr(self, key) for key in keys}
+
+    def __str__(self) -> str:
+        rows = [(name, f"{count:,}") for name, count in self.components.items()]
+        rows += [("parameters", f"{self.params:,}"), ("active per token", f"{self.active_params:,}")]
+        rows += [("forward FLOPs per token", f"{self.flops_per_token:,}")]
+        rows += [("state bytes per token", f"{self.state_bytes_per_token:,}")]
+        costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
+        table = "\n".join(f"{_where(line):<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
+        return f"{costs}\n\n{table}"
+
+
+def _where(line: Shape) -> str:
+    return "model" if line.layer is None else f"layer {line.layer}"
+
+
+def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
+    """The ledger of an architecture, its shapes for `batch_size` sequences of train_length; nothing is allocated."""
+    model = build(model_spec, device="meta")
+    components = by_component(model)
+    params = sum(components.values())
+    per_token = model.new_state(1, 2).bytes() - model.new_state(1, 1).bytes()
+    return Ledger(
+        params=params,
+        active_params=params,
+        components=components,
+        flops_per_token=forward_flops(model_spec) // model_spec.train_length,
+        state_bytes_per_token=per_token,
+        state_bytes=model.new_state(1, model_spec.deploy_length).bytes(),
+        shapes=shapes(model_spec, batch_size),
+    )

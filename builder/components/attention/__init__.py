@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from builder.component import Component
 from builder.model.context import Context
+from builder.model.mask import Mask
 from builder.model.state import LayerState
 
 
@@ -28,6 +29,10 @@ class Mixer(nn.Module, Component):
     def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> LayerState:
         """An empty state for `batch` rows of at most `max_length` tokens."""
         raise NotImplementedError
+
+    def sees(self, mask: Mask) -> Mask:
+        """The part of the pass's mask that this mixer looks through; a local mixer narrows it."""
+        return mask
 
     @staticmethod
     def position_of(config: Any) -> Any:

@@ -79,11 +79,11 @@ class GQA(Mixer):
                 refuse("", value, f"{error}; names: {', '.join(error.valid)}", error.nearest or "")
             return value
 
-        def shrink(self) -> Self:
+        def shrink(self, site: Site) -> Self:
             kv_heads = min(self.kv_heads, 2)
             heads = kv_heads * min(self.n_heads // self.kv_heads, 2)
-            given = {"n_kv_heads": kv_heads, "n_heads": heads, "d_head": 8}
-            return self.model_copy(update={key: value for key, value in given.items()})
+            small = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": self.head_width(site.d_model)}
+            return self.model_copy(update=small)
 
     def __init__(self, config: GQA.Config, site: Site):
         super().__init__()
@@ -105,7 +105,7 @@ class GQA(Mixer):
         if ctx.state is not None:
             k, v = ctx.state.append(k, v)  # (B, S, K, E)
         bias = ctx.position.bias(ctx.positions, ctx.key_positions)  # (B, H, T, S) or None
-        heads = self.kernel.attend(q, k, v, ctx.mask, bias, self.scale, self.dropout if self.training else 0.0)
+        heads = self.kernel.attend(q, k, v, self.sees(ctx.mask), bias, self.scale, self.dropout if self.training else 0.0)
         self._record(ctx, q, k)
         return self.o(heads.flatten(-2))  # (B, T, D)
 

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from builder.component import Component
+from builder.component import Component, Site
+from builder.finding import Finding, Status
 from builder.model.context import Context
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
@@ -29,3 +30,13 @@ class FFN(nn.Module, Component):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
         raise NotImplementedError
+
+
+def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Site) -> Finding:
+    """What the checklist says of an ffn's width: d_ff, its ratio to d, and the weights that follow (chapter 3.5)."""
+    found = f"d_ff {d_ff} = {d_ff / site.d_model:.3g} d, {activation}, {'with' if bias else 'no'} bias"
+    weights = matrices * site.d_model * d_ff
+    if d_ff < site.d_model:
+        rule = "an ffn narrower than the stream can't carry what it reads"
+        return Finding(Status.WARN, 1, "d_ff", found, rule, f"d_ff={4 * site.d_model}, or {8 * site.d_model // 3} when gated")
+    return Finding(Status.PASS, 1, "d_ff", found, f"{matrices} d d_ff = {weights:,} weights a layer")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Self
 
 from pydantic import PositiveInt
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.ffn import ACTIVATIONS, FFN, Activation
+from builder.components.ffn import ACTIVATIONS, FFN, Activation, inner_width
+from builder.finding import Finding
 from builder.model.context import Context
 from builder.model.linear import Linear
 from builder.registry import register
@@ -27,7 +29,7 @@ class MLP(FFN):
         activation: Activation = "gelu"
         bias: bool = True
 
-        def shrink(self) -> Self:
+        def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"d_ff": 16})
 
     def __init__(self, config: MLP.Config, site: Site):
@@ -40,3 +42,7 @@ class MLP(FFN):
         hidden = self.activation(self.up(x))  # (B, T, F)
         ctx.record("ffn hidden", "B T F", *hidden.shape)
         return self.down(hidden)
+
+    @classmethod
+    def check(cls, config: MLP.Config, site: Site) -> Iterable[Finding]:
+        yield inner_width(config.d_ff, 2, config.activation, config.bias, site)

@@ -18,6 +18,9 @@ class Position(nn.Module, Component):
     limit: int | None = None
     """The first position that doesn't exist for this scheme; None when there is no end."""
 
+    def __init__(self, config: Any, site: Site):
+        super().__init__()
+
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         """The embedded tokens x (B, T, D), with position written into them."""
         return x

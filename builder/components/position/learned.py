@@ -30,7 +30,7 @@ class Learned(Position):
         length: PositiveInt | None = None
 
     def __init__(self, config: Learned.Config, site: Site):
-        super().__init__()
+        super().__init__(config, site)
         self.limit = config.length or site.train_length
         self.weight = nn.Parameter(torch.empty(self.limit, site.d_model))  # (L, D)
 
@@ -41,12 +41,12 @@ class Learned(Position):
     def check(cls, config: Learned.Config, site: Site) -> Iterable[Finding]:
         length = config.length or site.train_length
         found = f"{length} rows, {reach(site)}"
-        if length < max(site.train_length, site.deploy_length):
-            rule = "the table must hold a row for every position of training and deployment"
-            fix = f"model.position.length={max(site.train_length, site.deploy_length)}, or a shorter model.deploy_length"
+        if site.train_length < site.deploy_length:
+            rule = "a table ends: rows past the train length are missing or never trained"
+            fix = f"model.deploy_length={site.train_length}, or train at {site.deploy_length}"
             yield Finding(Status.FAIL, 3, "length", found, rule, fix)
-        elif site.train_length < site.deploy_length:
-            rule = "rows past the train length are never trained: what is generated there is noise"
-            yield Finding(Status.FAIL, 3, "length", found, rule, f"model.deploy_length={site.train_length}")
+        elif length < site.train_length:
+            rule = "the table must hold a row for every position of training"
+            yield Finding(Status.FAIL, 3, "length", found, rule, f"length={site.train_length}, or null")
         else:
             yield Finding(Status.PASS, 3, "length", found, "every position that is deployed was trained")

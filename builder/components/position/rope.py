@@ -37,7 +37,7 @@ class RoPE(Position):
             return int(d_head * self.fraction)
 
     def __init__(self, config: RoPE.Config, site: Site):
-        super().__init__()
+        super().__init__(config, site)
         self.config = config
 
     def rotate(self, x: Tensor, positions: Positions) -> Tensor:

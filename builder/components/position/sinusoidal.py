@@ -27,7 +27,7 @@ class Sinusoidal(Position):
         theta: PositiveFloat = 10000.0
 
     def __init__(self, config: Sinusoidal.Config, site: Site):
-        super().__init__()
+        super().__init__(config, site)
         self.theta = config.theta
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:

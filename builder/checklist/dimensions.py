@@ -1,0 +1,41 @@
+"""Question 1: what are d, L, H_q, H_kv, d_h and d_ff, and what do they cost?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.finding import Finding, Status
+
+from .subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """The dimensions of the model and of every slot, the tiling of the pattern, and the ledger."""
+    model = subject.model
+    rule = f"{len(set(map(str, model.layers)))} kind(s) of layer"
+    yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
+    yield from _tiling(subject)
+    yield from subject.stated_in(1)
+    yield from _costs(subject)
+
+
+def _tiling(subject: Subject) -> Iterator[Finding]:
+    layers, period = subject.model.n_layers, len(subject.model.pattern)
+    if layers % period:
+        fix = f"model.n_layers={layers + -layers % period}"
+        rule = f"the pattern has {period} layers: its last round is cut short"
+        yield Finding(Status.WARN, 1, "model.pattern", f"{layers} layers", rule, fix)
+
+
+def _costs(subject: Subject) -> Iterator[Finding]:
+    costs = subject.ledger
+    if costs is None:
+        rule = "parameters, FLOPs and state bytes need a model that can be built"
+        yield Finding(Status.UNKNOWN, 1, "model", "no ledger", rule, "mend the failures of this section")
+        return
+    parts = ", ".join(f"{name} {count:,}" for name, count in costs.components.items())
+    yield Finding(Status.PASS, 1, "model", f"{costs.params:,} parameters", parts)
+    rule = f"forward pass at train_length {subject.model.train_length}; a training step costs three times as much"
+    yield Finding(Status.PASS, 1, "model", f"{costs.flops_per_token:,} FLOPs per token", rule)
+    rule = f"{costs.state_bytes:,} bytes at deploy_length {subject.model.deploy_length}, in float32"
+    yield Finding(Status.PASS, 1, "model", f"{costs.state_bytes_per_token:,} state bytes per token", rule)

@@ -1,0 +1,25 @@
+"""Question 2: are the attention mask and the loss mask told apart, and is the first one kept?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.finding import Finding, Status
+
+from .probes import causality
+from .subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """What may be seen and what is counted, side by side; then the proof by perturbation."""
+    objective = subject.spec.objective
+    stated = objective.component
+    rule = "the attention mask, set before the softmax; every real query sees at least itself"
+    yield Finding(Status.PASS, 2, "model.kind", f"visible: {stated.attention_mask}", rule)  # type: ignore[attr-defined]
+    rule = f"the loss mask of {objective.name}; it hides nothing from attention"
+    yield Finding(Status.PASS, 2, "objective", f"counted: {stated.loss_mask}", rule)  # type: ignore[attr-defined]
+    if subject.specimen is None:
+        yield subject.unproven(2, "model", "who sees whom")
+    else:
+        yield from causality.prove(subject.specimen)
+    yield from subject.stated_in(2)

@@ -1,0 +1,44 @@
+"""Question 6: do the logits' vocabulary and the tokenizer match?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from builder.finding import Finding, Status
+
+from .subject import Subject
+
+
+def check(subject: Subject) -> Iterator[Finding]:
+    """Rows against ids: the tokenizer's, the special ones, the largest in the data, and those that may be sampled."""
+    rows = subject.model.vocab_size or 0
+    declared: int = subject.spec.tokenizer.size  # type: ignore[attr-defined]
+    ids = declared if subject.corpus is None else len(subject.corpus.tokenizer)
+    yield _rows(rows, ids, subject.spec.tokenizer.name)
+    if subject.corpus is None:
+        rule = "special ids and the largest id are read off the tokenised data, and it wasn't read"
+        yield Finding(Status.UNKNOWN, 6, "data", "not read", rule, "data=... with its path, then check again")
+        return
+    tokenizer = subject.corpus.tokenizer
+    specials = ", ".join(f"{name} {number}" for name, number in tokenizer.specials.items())
+    numbers = list(tokenizer.specials.values())
+    distinct = len(set(numbers)) == len(numbers) and all(0 <= number < rows for number in numbers)
+    rule = "special ids are distinct and have a row each"
+    yield Finding(_judged(distinct), 6, "tokenizer", f"special ids: {specials or 'none'}", rule)
+    largest = subject.corpus.largest_id
+    rule = f"every id of the data has a row: at most {rows - 1}"
+    yield Finding(_judged(largest < rows), 6, "data", f"largest id {largest}", rule, "" if largest < rows else f"model.vocab_size={ids}")
+
+
+def _rows(rows: int, ids: int, tokenizer: str) -> Finding:
+    found = f"{rows} embedding rows, {rows} logits rows, tokenizer {tokenizer} of {ids} ids"
+    if rows < ids:
+        rule = "every id of the tokenizer needs a row"
+        return Finding(Status.FAIL, 6, "model.vocab_size", found, rule, f"model.vocab_size=null, or at least {ids}")
+    if rows > ids:
+        return Finding(Status.PASS, 6, "model.vocab_size", found, f"rows {ids} to {rows - 1} only pad: never sampled")
+    return Finding(Status.PASS, 6, "model.vocab_size", found, "one row for each id; every id may be sampled")
+
+
+def _judged(holds: bool) -> Status:
+    return Status.PASS if holds else Status.FAIL

@@ -1,0 +1,22 @@
+"""How many parameters each part of a model has."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from builder.model.language_model import LanguageModel
+
+
+def by_component(model: LanguageModel) -> dict[str, int]:
+    """Parameters by component: the slots of the layers by their names, all norms together; a tied table once."""
+    slots = {(layer.index, part.kind): part.slot for layer in model.spec.layers for part in layer.parts}
+    counts: Counter[str] = Counter()
+    for name, parameter in model.named_parameters():  # names a shared parameter once
+        counts[_component(name.split("."), slots)] += parameter.numel()
+    return dict(counts)
+
+
+def _component(path: list[str], slots: dict[tuple[int, str], str]) -> str:
+    if path[0] != "layers":
+        return "norms" if path[0].endswith("_norm") else path[0]
+    return slots.get((int(path[1]), path[2]), "norms")
