@@ -93,5 +93,7 @@ class Room:
         try:
             found = self.config_class(name)
         except registry.UnknownName as error:
-            refuse("name", name, f"{error}; names: {', '.join(valid)}", f"write {error.nearest}" if error.nearest else "")
+            refuse(
+                "name", name, f"{error}; names: {', '.join(valid)}", f"write {error.nearest}" if error.nearest else ""
+            )
         return found.model_validate(value)

@@ -21,6 +21,7 @@ CONF = ROOT / "conf"
 GROUPS = (CONF, ROOT / "recipes")
 """Where groups are looked for: conf/, and recipes/ for `arch=`."""
 
+_SEARCH = "hydra.searchpath=[pkg://recipes]"
 _VALUE = re.compile(r"^(?P<key>[A-Za-z_][\w.@/]*)=")
 
 
@@ -59,8 +60,9 @@ def adapt(arguments: Iterable[str]) -> list[str]:
 
     A key may be set whether or not a YAML file states it, since defaults live in the code: `a.b=1` is passed as
     `++a.b=1`, and `load` judges the key. A new slot is added: `model/attention@model.local=gqa` as `+model/...`.
+    `arch=` is looked for in recipes/, beside conf/.
     """
-    return [_adapted(argument) for argument in arguments]
+    return [_SEARCH, *map(_adapted, arguments)]
 
 
 def _adapted(argument: str) -> str:

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 
 
 class ArchlabError(Exception):
-    """A fault the user can mend; commands print its text and exit with code 1, never with a traceback."""
+    """A fault the user can mend; commands print its text and exit with `exit_code`, never with a traceback."""
+
+    exit_code = 1
 
 
 @dataclass(frozen=True)

@@ -139,3 +139,10 @@ def _at(config: Any, path: list[str]) -> Any:
     for step in path:
         config = config.get(step) if isinstance(config, Mapping) else None
     return config
+
+
+def choose(value: Any, path: str, allowed: tuple[Any, ...]) -> Any:
+    """`value`, which must be one of `allowed`; raises ConfigError naming `path` when it isn't."""
+    if value not in allowed:
+        raise ConfigError([Problem(path, repr(value), f"one of {', '.join(map(str, allowed))}")])
+    return value

@@ -15,10 +15,11 @@ from .registry import LAYER_ROOMS
 VERSION = 1
 """The version of this schema; written into every frozen config."""
 
-TAKEN = frozenset(
-    ("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches", "enable_checkpointing",
-     "enable_progress_bar", "enable_model_summary", "use_distributed_sampler", "num_sanity_val_steps")
-)  # fmt: skip
+TAKEN = {
+    *("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches"),
+    *("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"),
+    "num_sanity_val_steps",
+}
 """Arguments of Lightning's Trainer that the run sets itself."""
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
@@ -34,13 +35,7 @@ class Section(BaseModel):
 class EmbeddingSpec(Section):
     """How tokens become vectors: `dropout` of the embedded tokens, in training."""
 
-    dropout: TAKEN = frozenset(
-    ("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches", "enable_checkpointing",
-     "enable_progress_bar", "enable_model_summary", "use_distributed_sampler", "num_sanity_val_steps")
-)  # fmt: skip
-"""Arguments of Lightning's Trainer that the run sets itself."""
-
-Probability = 0.0
+    dropout: Probability = 0.0
 
 
 class HeadSpec(Section):
@@ -156,10 +151,11 @@ class BatchSpec(Section):
 
 
 class SampleSpec(Section):
-    """How text is generated; `temperature` 0 is greedy, None leaves a filter out, `seed` None draws a new one."""
+    """How text is generated: `max_new_tokens` None goes on to the deploy length, `temperature` 0 is greedy, None leaves a
+    filter out, `seed` None draws a new one."""
 
     prompt: str
-    max_new_tokens: PositiveInt = 200
+    max_new_tokens: PositiveInt | None = None
     temperature: Annotated[float, Field(ge=0)] = 0.8
     top_k: PositiveInt | None = None
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Iterator, Mapping
 from functools import cache, reduce
 from operator import or_
@@ -26,10 +27,12 @@ def problems(config: Mapping[str, Any]) -> list[Problem]:
 
 
 def instantiate(node: Mapping[str, Any], **given: Any) -> Any:
-    """The object that a node with `_target_` describes; `given` are arguments only known at run time."""
+    """The object that a node with `_target_` describes; of `given`, known only at run time, what it takes by name."""
     module, _, name = node["_target_"].rpartition(".")
+    target = getattr(importlib.import_module(module), name)
+    taken = inspect.signature(target).parameters
     arguments = {key: value for key, value in node.items() if key != "_target_"}
-    return getattr(importlib.import_module(module), name)(**arguments, **given)
+    return target(**arguments, **{key: value for key, value in given.items() if key in taken})
 
 
 def _walk(node: Any, path: str) -> Iterator[Problem]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from builder.data.corpus import Corpus
+from builder.data.tokenizer import Tokenizer
 from builder.spec import RunSpec
 
 from . import dimensions, experts, masks, positions, structure, vocabulary
@@ -14,11 +15,14 @@ __all__ = ["Report", "check"]
 _QUESTIONS = (dimensions, masks, positions, structure, experts, vocabulary)
 
 
-def check(spec: RunSpec, probes: bool = True, corpus: Corpus | None = None) -> Report:
+def check(
+    spec: RunSpec, probes: bool = True, *, corpus: Corpus | None = None, tokenizer: Tokenizer | None = None
+) -> Report:
     """Every finding about a run, in the order of the six questions; no weight of the model is allocated.
 
-    probes  proves answers by running a small copy of the model on the CPU
-    corpus  the tokenised data, when it was read: then the vocabulary is judged by what is really there
+    probes      proves answers by running a small copy of the model on the CPU
+    corpus      the tokenised data, when it was read: then the vocabulary is judged by what is really there
+    tokenizer   the tokenizer, when only that is at hand
     """
-    subject = Subject(spec, probes, corpus)
+    subject = Subject(spec, probes, corpus, corpus.tokenizer if corpus is not None else tokenizer)
     return Report(tuple(finding for question in _QUESTIONS for finding in question.check(subject)))

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from builder.finding import Finding, Status
 
+from .probes import costs as flops
 from .subject import Subject
 
 
@@ -37,5 +38,7 @@ def _costs(subject: Subject) -> Iterator[Finding]:
     yield Finding(Status.PASS, 1, "model", f"{costs.params:,} parameters", parts)
     rule = f"forward pass at train_length {subject.model.train_length}; a training step costs three times as much"
     yield Finding(Status.PASS, 1, "model", f"{costs.flops_per_token:,} FLOPs per token", rule)
+    if subject.specimen is not None:
+        yield from flops.prove(subject.specimen)
     rule = f"{costs.state_bytes:,} bytes at deploy_length {subject.model.deploy_length}, in float32"
     yield Finding(Status.PASS, 1, "model", f"{costs.state_bytes_per_token:,} state bytes per token", rule)

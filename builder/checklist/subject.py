@@ -8,6 +8,7 @@ from functools import cached_property
 
 from builder.component import Config
 from builder.data.corpus import Corpus
+from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
 from builder.ledger import Ledger, ledger
 from builder.model.assemble import position_slots
@@ -18,11 +19,12 @@ from .probes import Specimen, specimen
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's spec, whether probes are wanted, and the data when it was read."""
+    """A run's spec, whether probes are wanted, and data and tokenizer as far as they were read."""
 
     spec: RunSpec
     probes: bool
     corpus: Corpus | None
+    tokenizer: Tokenizer | None
 
     @property
     def model(self) -> ModelSpec:

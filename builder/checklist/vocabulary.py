@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
 
 from .subject import Subject
@@ -13,21 +14,28 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Rows against ids: the tokenizer's, the special ones, the largest in the data, and those that may be sampled."""
     rows = subject.model.vocab_size or 0
     declared: int = subject.spec.tokenizer.size  # type: ignore[attr-defined]
-    ids = declared if subject.corpus is None else len(subject.corpus.tokenizer)
+    ids = declared if subject.tokenizer is None else len(subject.tokenizer)
     yield _rows(rows, ids, subject.spec.tokenizer.name)
+    if subject.tokenizer is not None:
+        yield _specials(subject.tokenizer, rows)
     if subject.corpus is None:
-        rule = "special ids and the largest id are read off the tokenised data, and it wasn't read"
-        yield Finding(Status.UNKNOWN, 6, "data", "not read", rule, "data=... with its path, then check again")
+        rule = "the largest id is read off the tokenised data, and it wasn't read here"
+        yield Finding(Status.UNKNOWN, 6, "data", "not read", rule)
         return
-    tokenizer = subject.corpus.tokenizer
-    specials = ", ".join(f"{name} {number}" for name, number in tokenizer.specials.items())
-    numbers = list(tokenizer.specials.values())
-    distinct = len(set(numbers)) == len(numbers) and all(0 <= number < rows for number in numbers)
-    rule = "special ids are distinct and have a row each"
-    yield Finding(_judged(distinct), 6, "tokenizer", f"special ids: {specials or 'none'}", rule)
     largest = subject.corpus.largest_id
     rule = f"every id of the data has a row: at most {rows - 1}"
-    yield Finding(_judged(largest < rows), 6, "data", f"largest id {largest}", rule, "" if largest < rows else f"model.vocab_size={ids}")
+    fix = "" if largest < rows else f"model.vocab_size={ids}"
+    yield Finding(_judged(largest < rows), 6, "data", f"largest id {largest}", rule, fix)
+
+
+def _specials(tokenizer: Tokenizer, rows: int) -> Finding:
+    numbers = list(tokenizer.specials.values())
+    holds = len(set(numbers)) == len(numbers) and all(0 <= number < rows for number in numbers)
+    found = ", ".join(f"{name} {number}" for name, number in tokenizer.specials.items())
+    rule = "special ids are distinct and each has a row"
+    return Finding(
+        _judged(holds), 6, "tokenizer", f"special ids: {found}", rule, "" if holds else "model.vocab_size=null"
+    )
 
 
 def _rows(rows: int, ids: int, tokenizer: str) -> Finding:

@@ -1,4 +1,4 @@
-"""What an architecture costs: shapes, parameters, FLOPs and state bytes, read off the built model on the meta device."""
+"""What an architecture costs: shapes, parameters, FLOPs and state bytes, read off the built model."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from builder.model.assemble import build
 from builder.model.context import Shape
 from builder.spec import ModelSpec
 
-from .flops import forward_flops
 from .parameters import by_component
 from .shapes import shapes
 
@@ -22,8 +21,8 @@ class Ledger:
     params                  parameters, a tied table once
     active_params           those that one token passes through
     components              parameters by part of the model
-    flops_per_token         of a forward pass at train_length, two for each multiply-add, as torch counts them:
-                            causal attention is counted in full, a training step costs three times as much
+    flops_per_token         of a forward pass at train_length, two for each multiply-add; causal attention
+                            counts in full; a training step costs three times as much
     state_bytes_per_token   what generation keeps for each further token, in float32
     state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
     shapes                  the shape ledger of chapter 3.7, for each distinct layer
@@ -52,7 +51,9 @@ class Ledger:
         rows += [("forward FLOPs per token", f"{self.flops_per_token:,}")]
         rows += [("state bytes per token", f"{self.state_bytes_per_token:,}")]
         costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
-        table = "\n".join(f"{_where(line):<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
+        table = "\n".join(
+            f"{_where(line):<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes
+        )
         return f"{costs}\n\n{table}"
 
 
@@ -70,7 +71,7 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
         params=params,
         active_params=params,
         components=components,
-        flops_per_token=forward_flops(model_spec) // model_spec.train_length,
+        flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
         state_bytes_per_token=per_token,
         state_bytes=model.new_state(1, model_spec.deploy_length).bytes(),
         shapes=shapes(model_spec, batch_size),

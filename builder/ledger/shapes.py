@@ -1,18 +1,36 @@
-"""The shape ledger of chapter 3.7: every main tensor of a pass, as the layers report it on the meta device."""
+"""The shape ledger of chapter 3.7: every main tensor of a pass, as the layers report it while an empty batch runs."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import torch
+from torch import nn
 
 from builder.model.assemble import build
 from builder.model.context import Aux, Shape
+from builder.model.language_model import LanguageModel
 from builder.spec import ModelSpec
 
 
 @torch.no_grad()
 def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
-    """The tensors of a pass over `batch_size` sequences of train_length tokens, each distinct layer once."""
-    model = build(spec.model_copy(update={"n_layers": min(spec.n_layers, len(spec.pattern))}), device="meta").eval()
+    """The tensors of a pass over `batch_size` sequences of train_length tokens, each distinct layer once.
+
+    The real model runs on a batch of no rows, its weights without storage: every shape is the true one, and no
+    memory is taken, however large the model. Each row's first axis is then the batch that was asked for.
+    """
+    model = _hollow(spec.model_copy(update={"n_layers": min(spec.n_layers, len(spec.pattern))}))
     aux = Aux(shapes=[])
-    model(torch.zeros(batch_size, spec.train_length, dtype=torch.long, device="meta"), aux=aux)
-    return tuple(aux.shapes or ())
+    model(torch.zeros(0, spec.train_length, dtype=torch.long), aux=aux)
+    return tuple(replace(line, sizes=(batch_size, *line.sizes[1:])) for line in aux.shapes or ())
+
+
+def _hollow(spec: ModelSpec) -> LanguageModel:
+    """The model with every weight a single number, expanded to the weight's shape."""
+    model = build(spec, device="meta").eval()
+    for module in model.modules():
+        for name, weight in module.named_parameters(recurse=False):
+            single = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
+            setattr(module, name, nn.Parameter(single, requires_grad=False))
+    return model

@@ -14,7 +14,7 @@ from builder.spec import ModelSpec
 
 from .context import Aux, Context
 from .embedding import Embedding
-from .linear import Linear
+from .linear import Linear, linear_flops
 from .mask import Mask
 from .positions import Positions, count, count_real, count_within
 from .stack import Stack
@@ -112,6 +112,14 @@ class LanguageModel(nn.Module):
         mixers: list[Mixer] = [block.get_submodule("mixer") for block in self.layers]  # type: ignore[assignment]
         layers = [mixer.new_state(batch_size, max_length, **place) for mixer in mixers]
         return State(layers, batch_size, max_length, weight.device)
+
+    def flops(self, tokens: int) -> int:
+        """FLOPs of a forward pass over one sequence of `tokens` tokens, two for each multiply-add.
+
+        Causal attention counts in full, as torch's own counter has it; element-wise work doesn't count.
+        """
+        layers = sum(block.flops(tokens) for block in self.layers)  # type: ignore[operator]
+        return layers + linear_flops(self.head, tokens)
 
     def _scheme(self, slot: str) -> Position:
         return self.positions[slot]  # type: ignore[return-value]

@@ -29,7 +29,7 @@ class KVState:
 
     def __init__(self, batch: int, length: int, heads: int, width: int, *, device: torch.device, dtype: torch.dtype):
         self.keys = torch.empty(batch, length, heads, width, device=device, dtype=dtype)  # (B, L, K, E)
-        self.values = torch.empty_like(self.keys)  # (B, L, K, E)
+        self.values = torch.empty(batch, length, heads, width, device=device, dtype=dtype)  # (B, L, K, E)
         self.used = 0
 
     def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from builder.component import Component
 from builder.model.context import Context
+from builder.model.linear import linear_flops
 from builder.model.mask import Mask
 from builder.model.state import LayerState
 
@@ -25,6 +26,13 @@ class Mixer(nn.Module, Component):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D); with `ctx.state`, T new positions behind those already in the state."""
         raise NotImplementedError
+
+    def flops(self, tokens: int) -> int:
+        """FLOPs of a forward pass over one sequence, two for each multiply-add: its linear maps, and what else it does.
+
+        A mixer that multiplies anything but its linear maps adds that; the checklist counts a run and compares.
+        """
+        return linear_flops(self, tokens)
 
     def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> LayerState:
         """An empty state for `batch` rows of at most `max_length` tokens."""

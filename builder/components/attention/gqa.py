@@ -105,9 +105,14 @@ class GQA(Mixer):
         if ctx.state is not None:
             k, v = ctx.state.append(k, v)  # (B, S, K, E)
         bias = ctx.position.bias(ctx.positions, ctx.key_positions)  # (B, H, T, S) or None
-        heads = self.kernel.attend(q, k, v, self.sees(ctx.mask), bias, self.scale, self.dropout if self.training else 0.0)
+        heads = self.kernel.attend(
+            q, k, v, self.sees(ctx.mask), bias, self.scale, self.dropout if self.training else 0.0
+        )
         self._record(ctx, q, k)
         return self.o(heads.flatten(-2))  # (B, T, D)
+
+    def flops(self, tokens: int) -> int:
+        return super().flops(tokens) + 4 * tokens**2 * self.heads * self.width  # q k^T and a v, hidden scores too
 
     def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> KVState:
         return KVState(batch, max_length, self.kv_heads, self.width, device=device, dtype=dtype)

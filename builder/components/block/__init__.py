@@ -42,6 +42,10 @@ class Block(nn.Module, Component):
             self.add_module(f"{name}_norm", norm.component(norm, site.d_model))
         self.dropout = nn.Dropout(config.dropout)
 
+    def flops(self, tokens: int) -> int:
+        """FLOPs of a forward pass over one sequence of `tokens` tokens: those of the parts."""
+        return sum(self.get_submodule(name).flops(tokens) for name in self.parts)  # type: ignore[operator]
+
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
         raise NotImplementedError

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from builder.component import Component, Site
 from builder.finding import Finding, Status
 from builder.model.context import Context
+from builder.model.linear import linear_flops
 
 Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -31,6 +32,10 @@ class FFN(nn.Module, Component):
         """x (B, T, D) -> (B, T, D)."""
         raise NotImplementedError
 
+    def flops(self, tokens: int) -> int:
+        """FLOPs of a forward pass over one sequence, two for each multiply-add; the checklist counts and compares."""
+        return linear_flops(self, tokens)
+
 
 def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Site) -> Finding:
     """What the checklist says of an ffn's width: d_ff, its ratio to d, and the weights that follow (chapter 3.5)."""
@@ -38,5 +43,7 @@ def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Sit
     weights = matrices * site.d_model * d_ff
     if d_ff < site.d_model:
         rule = "an ffn narrower than the stream can't carry what it reads"
-        return Finding(Status.WARN, 1, "d_ff", found, rule, f"d_ff={4 * site.d_model}, or {8 * site.d_model // 3} when gated")
+        return Finding(
+            Status.WARN, 1, "d_ff", found, rule, f"d_ff={4 * site.d_model}, or {8 * site.d_model // 3} when gated"
+        )
     return Finding(Status.PASS, 1, "d_ff", found, f"{matrices} d d_ff = {weights:,} weights a layer")

@@ -12,7 +12,9 @@ class Kernel(Component):
     """Never instantiated: a kernel is one function, and all kernels agree to rounding."""
 
     @staticmethod
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float) -> Tensor:
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
         """q (B, T, H, E), k and v (B, S, K, E), bias (B | 1, H, T, S) or None -> (B, T, H, E).
 
         Query head h reads KV head h // (H / K): heads share in blocks. Rows that see nothing give zeros.

@@ -31,7 +31,9 @@ class Eager(Kernel):
     """softmax over the visible set of (q k^T scale + bias), in float32, times v (chapter 3.2)."""
 
     @staticmethod
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float) -> Tensor:
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
         groups = q.shape[2] // k.shape[2]
         k = k.repeat_interleave(groups, dim=2)  # (B, S, H, E)
         v = v.repeat_interleave(groups, dim=2)  # (B, S, H, E)

@@ -16,7 +16,9 @@ class SDPA(Kernel):
     """The exact function of the eager kernel without its T x S tensors (chapter 3.4; Dao et al. 2022)."""
 
     @staticmethod
-    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float) -> Tensor:
+    def attend(
+        q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float
+    ) -> Tensor:
         causal, visible = mask.lower(q.shape[1], k.shape[1], q.device)
         if bias is not None:  # a kernel takes one of mask and flag, never both: fold what is visible into the bias
             visible = mask.dense(q.shape[1], k.shape[1], q.device) if causal else visible

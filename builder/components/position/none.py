@@ -26,5 +26,7 @@ class NoPosition(Position):
             rule = "order comes from the causal mask alone; nothing to run out of"
             yield Finding(Status.PASS, 3, "name", f"none, {reach(site)}", rule)
         else:
-            rule = "without a mask or positions, attention can't tell one order of the tokens from another (chapter 3.6)"
+            rule = (
+                "without a mask or positions, attention can't tell one order of the tokens from another (chapter 3.6)"
+            )
             yield Finding(Status.FAIL, 3, "name", "none, bidirectional", rule, "choose a position scheme")

@@ -1,0 +1,59 @@
+"""The command line of every job: Hydra's grammar in, one clear message and exit code 1 when something is wrong."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from .compose import CONF, adapt, compose, plain, register_resolvers
+from .errors import ArchlabError
+
+Job = Callable[[dict[str, Any]], None]
+
+
+def main(job: Job, config_name: str) -> None:
+    """Runs `job` on the config that the command line describes; flags (-m, --help, --cfg ...) are Hydra's own."""
+    arguments = sys.argv[1:]
+    if any(argument.startswith("-") for argument in arguments):
+        sys.exit(_hydra(job, config_name))
+    try:
+        job(compose(arguments, config_name))
+    except ArchlabError as error:
+        _report(error)
+        sys.exit(error.exit_code)
+
+
+def _hydra(job: Job, config_name: str) -> int:
+    """Hands over to Hydra; in a sweep a job that fails is reported, the rest run, and the exit code is 1."""
+    import hydra
+
+    failed: list[ArchlabError] = []
+
+    def run(config: Any) -> None:
+        try:
+            job(_placed(plain(config)))
+        except ArchlabError as error:
+            _report(error)
+            failed.append(error)
+
+    register_resolvers()
+    sys.argv[1:] = adapt(sys.argv[1:])
+    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+    return 1 if failed else 0
+
+
+def _placed(config: dict[str, Any]) -> dict[str, Any]:
+    """In a sweep, the config with its run placed in the job's folder: <root>/<experiment>/<sweep>/<job>."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    running = HydraConfig.get()
+    if running.mode == RunMode.MULTIRUN:
+        sweep = running.sweep.dir.rpartition("/")[2]
+        config["output"]["name"] = f"{sweep}/{running.job.num}"
+    return config
+
+
+def _report(error: ArchlabError) -> None:
+    print(f"error: {error}", file=sys.stderr)

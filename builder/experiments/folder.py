@@ -1,0 +1,101 @@
+"""A run folder: what is in it, and how each file gets there whole."""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+from omegaconf import OmegaConf
+
+from builder.errors import ArchlabError
+from builder.load import load
+from builder.spec import RunSpec
+
+_HASH = "# hash: "
+
+
+class RunFolder:
+    """outputs/<experiment>/<run>/: config.yaml, checklist.json, sheet.md, metrics.jsonl, summary.json, checkpoints/,
+    samples/, and wandb/ when W&B is on."""
+
+    def __init__(self, path: str | Path):
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls, spec: RunSpec) -> RunFolder:
+        """A new folder with the frozen config in it; raises ArchlabError when a run of that name is there already."""
+        name = spec.output.name or datetime.now().strftime("%Y%m%d-%H%M%S-%f")
+        folder = cls(Path(spec.output.root, spec.output.experiment, name))
+        try:
+            folder.path.mkdir(parents=True, exist_ok=False)
+        except FileExistsError:
+            raise ArchlabError(
+                f"output.name: found {name!r}, and {folder.path} exists already; "
+                f"choose another name, or go on with it: resume={folder.path}"
+            ) from None
+        except OSError as error:
+            raise ArchlabError(
+                f"output: {folder.path} can't be created ({error.strerror}); choose another output.root"
+            ) from None
+        frozen = yaml.safe_dump(spec.to_dict(), sort_keys=False, allow_unicode=True)
+        folder.write("config.yaml", f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}")
+        return folder
+
+    @classmethod
+    def open(cls, path: str | Path, key: str = "run") -> RunFolder:
+        """The folder of a run that exists; raises ArchlabError, naming `key`, when there is none."""
+        folder = cls(path)
+        if not folder.config.is_file():
+            what = "has no config.yaml" if folder.path.is_dir() else "doesn't exist"
+            near = sorted(str(file.parent) for file in folder.path.glob("**/config.yaml"))[-3:]
+            hint = (
+                f"; runs below it: {', '.join(near)}" if near else "; give the folder of a run, e.g. outputs/main/<run>"
+            )
+            raise ArchlabError(f"{key}: found {str(path)!r}, which {what}{hint}")
+        return folder
+
+    @property
+    def config(self) -> Path:
+        return self.path / "config.yaml"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    def checkpoint(self, name: str) -> Path:
+        """Where the checkpoint called `best` or `last` lies."""
+        return self.path / "checkpoints" / f"{name}.ckpt"
+
+    def spec(self) -> RunSpec:
+        """The frozen config; raises ArchlabError when it was changed after the run was made."""
+        text = self.config.read_text(encoding="utf-8")
+        spec = load(OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]
+        stated = next((line.removeprefix(_HASH) for line in text.splitlines() if line.startswith(_HASH)), None)
+        if stated != spec.hash:
+            raise ArchlabError(
+                f"{self.config}: the hash in it is {stated} and its content has {spec.hash}: it was changed after the run; "
+                "restore it, or start a new run with that config"
+            )
+        return spec
+
+    def write(self, name: str, text: str) -> None:
+        """Writes a file of the folder whole or not at all."""
+        target = self.path / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        draft = target.with_name(f".{target.name}.part")
+        draft.write_text(text, encoding="utf-8")
+        os.replace(draft, target)
+
+    def write_json(self, name: str, content: Any) -> None:
+        """Writes a file of the folder as JSON."""
+        self.write(name, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+    def summarise(self, status: str, **facts: Any) -> None:
+        """Updates summary.json: the status of the run, and whatever is known by now."""
+        target = self.path / "summary.json"
+        known = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+        self.write_json("summary.json", known | {"status": status} | facts)

@@ -1,0 +1,50 @@
+"""A run that was trained, loaded again: its spec, model, tokenizer and report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from builder.checklist import Report, check
+from builder.data.tokenizer import Tokenizer
+from builder.errors import ArchlabError
+from builder.model.assemble import build
+from builder.model.language_model import LanguageModel
+from builder.spec import RunSpec
+
+from .folder import RunFolder
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run folder holds: `report` is its checklist, made anew."""
+
+    spec: RunSpec
+    model: LanguageModel
+    tokenizer: Tokenizer
+    report: Report
+
+
+def load_run(path: str | Path, checkpoint: str = "best") -> Run:
+    """The run in a folder, its model in eval mode with the weights of `checkpoint` (`best` or `last`).
+
+    Raises ArchlabError when there is no such run or checkpoint, when one is damaged, or when they don't belong together.
+    """
+    from builder.training.checkpoint import belongs, read  # imports lightning, which generation alone doesn't need
+
+    folder = RunFolder.open(path)
+    spec = folder.spec()
+    contents = read(folder.checkpoint(checkpoint))
+    belongs(contents, spec)
+    tokenizer_class: Any = spec.tokenizer.component
+    tokenizer = tokenizer_class.load(spec.tokenizer, folder.path)
+    model = build(spec.model, seed=spec.seed)
+    mismatch = model.load_state_dict(contents["state_dict"], strict=False)
+    if mismatch.missing_keys or mismatch.unexpected_keys:
+        raise ArchlabError(
+            f"{folder.checkpoint(checkpoint)}: missing {mismatch.missing_keys or 'nothing'}, "
+            f"unexpected {mismatch.unexpected_keys or 'nothing'}"
+        )
+    model.n_tokens = len(tokenizer)
+    return Run(spec, model.eval(), tokenizer, check(spec, tokenizer=tokenizer))

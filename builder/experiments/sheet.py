@@ -1,0 +1,48 @@
+"""The build sheet of a run: its layers, what they cost, and the shape ledger, as Markdown."""
+
+from __future__ import annotations
+
+from builder.ledger import Ledger
+from builder.model.context import Shape
+from builder.spec import RunSpec
+
+
+def sheet(spec: RunSpec, ledger: Ledger) -> str:
+    """Layers, parameters by component, FLOPs, state bytes and shapes of the model that a run trains."""
+    model = spec.model
+    sizes = {
+        "d_model": model.d_model,
+        "layers": model.n_layers,
+        "vocabulary": model.vocab_size,
+        "train_length": model.train_length,
+        "deploy_length": model.deploy_length,
+    }
+    costs = {
+        **ledger.components,
+        "all parameters": ledger.params,
+        "active per token": ledger.active_params,
+        "forward FLOPs per token": ledger.flops_per_token,
+        "state bytes per token": ledger.state_bytes_per_token,
+    }
+    layers = [
+        (str(layer.index), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts)) for layer in model.layers
+    ]
+    shapes = [(_where(line), line.tensor, line.axes, str(list(line.sizes))) for line in ledger.shapes]
+    return "\n\n".join(
+        (
+            f"# Build sheet\n\nConfig {spec.hash}.",
+            _table(("size", ""), [(name, f"{value:,}") for name, value in sizes.items() if value is not None]),
+            _table(("cost", ""), [(name, f"{value:,}") for name, value in costs.items()]),
+            _table(("layer", f"parts, wired by {model.block.name}"), layers),
+            _table(("where", "tensor", "axes", "sizes"), shapes),
+        )
+    )
+
+
+def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def _where(line: Shape) -> str:
+    return "model" if line.layer is None else f"layer {line.layer}"

@@ -1,0 +1,97 @@
+"""One run from spec to summary: data, checklist, folder, training, a sample; whatever happens, its status is written."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from builder.checklist import check
+from builder.checklist.render import render
+from builder.data import Corpus, cache_folder, prepare
+from builder.errors import ArchlabError
+from builder.ledger import Ledger, ledger
+from builder.spec import RunSpec
+
+from . import wandb
+from .folder import RunFolder
+from .metrics import Axes, rewind
+from .sample import sample
+from .sheet import sheet
+
+
+class Stopped(ArchlabError):
+    """The run was interrupted, and can be resumed."""
+
+    exit_code = 130
+
+
+class Refused(ArchlabError):
+    """The checklist fails: nothing was built."""
+
+
+def train(spec: RunSpec, console: Console) -> RunFolder:
+    """Trains a new run; raises Refused, before anything is written, when the checklist fails."""
+    corpus, costs, report = _examine(spec, console)
+    folder = RunFolder.create(spec)
+    corpus.tokenizer.save(folder.path)
+    folder.write_json("checklist.json", report.to_dict())
+    folder.write("sheet.md", sheet(spec, costs))
+    _run(spec, folder, corpus, costs, console)
+    return folder
+
+
+def resume(path: str | Path, console: Console) -> RunFolder:
+    """Goes on with a run from its last checkpoint; a run that was completed stays as it is."""
+    from builder.training.checkpoint import read
+
+    folder = RunFolder.open(path, key="resume")
+    spec, last = folder.spec(), folder.checkpoint("last")
+    step = read(last)["global_step"]
+    if step >= spec.steps:
+        raise ArchlabError(f"resume: {folder.path} is completed: it stands at step {step} of {spec.steps}")
+    corpus, costs, _ = _examine(spec, console)
+    console.print(f"going on with {folder.path} after step {step} of {spec.steps}", highlight=False)
+    _run(spec, folder, corpus, costs, console, checkpoint=last, step=step)
+    return folder
+
+
+def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
+    corpus = prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder())
+    report = check(spec, corpus=corpus)
+    console.print(render(report, title=f"Checklist of config {spec.hash}"))
+    if not report.ok:
+        paths = ", ".join(finding.path for finding in report.failures)
+        raise Refused(f"the checklist fails at {paths}; nothing was built")
+    return corpus, ledger(spec.model), report
+
+
+def _run(
+    spec: RunSpec, folder: RunFolder, corpus: Corpus, costs: Ledger, console: Console,
+    checkpoint: Path | None = None, step: int = 0,
+) -> None:  # fmt: skip
+    from builder.training.callbacks.interrupt import Interrupted
+    from builder.training.fit import fit
+
+    started = time.time()
+    axes = Axes(spec.batch.sequences * spec.model.train_length, costs.flops_per_token)
+    folder.summarise("running", hash=spec.hash, corpus=corpus.fingerprint, ledger=costs.summary())
+    rewind(folder.metrics, step)
+    console.print(f"run folder {folder.path}\n", highlight=False)
+    status = "failed"
+    try:
+        model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, checkpoint)
+        folder.write(f"samples/step-{metrics['step']}.txt", sample(model, corpus.tokenizer, spec.sample, console))
+        status = "completed"
+        folder.summarise(status, seconds=round(time.time() - started, 1), reason=None, **metrics)
+    except (Interrupted, KeyboardInterrupt) as stop:
+        status = "interrupted"
+        folder.summarise(status, reason=str(stop) or "stopped at once")
+        raise Stopped(f"{stop or 'interrupted'}; go on with resume={folder.path}") from None
+    except BaseException as error:
+        folder.summarise(status, reason=f"{type(error).__name__}: {error}")
+        raise
+    finally:
+        wandb.close(status)

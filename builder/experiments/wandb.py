@@ -1,0 +1,58 @@
+"""The run in Weights & Biases: online when logged in, else offline in the run folder."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from builder.spec import RunSpec
+
+from .metrics import Axes
+
+
+def logger(
+    project: str,
+    folder: Path,
+    spec: RunSpec,
+    axes: Axes,
+    summary: Mapping[str, int],
+    mode: Literal["auto", "online", "offline"] = "auto",
+    entity: str | None = None,
+) -> Any:
+    """A W&B run of this run: `auto` is online when an API key is there, else offline."""
+    import wandb
+    from lightning.pytorch.loggers import WandbLogger
+
+    class RunLogger(WandbLogger):
+        """Lightning's logger, with the axes `step`, `tokens` and `flops` in each row."""
+
+        def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+            super().log_metrics(dict(metrics) | axes.at(step or 0))
+
+    os.environ.setdefault("WANDB_SILENT", "true")
+    online = mode == "online" or (mode == "auto" and wandb.api.api_key is not None)
+    run = RunLogger(
+        project=project,
+        entity=entity,
+        name=folder.name,
+        group=spec.output.experiment,
+        tags=list(spec.output.tags),
+        save_dir=str(folder),
+        offline=not online,
+        config=spec.to_dict(),
+    )
+    run.experiment.define_metric("step")
+    run.experiment.define_metric("*", step_metric="step")
+    run.experiment.summary.update(dict(summary))
+    return run
+
+
+def close(status: str) -> None:
+    """Ends the W&B run under way, if any, as completed or failed: the next run of the process gets its own."""
+    wandb = sys.modules.get("wandb")
+    if wandb is not None and wandb.run is not None:
+        wandb.run.summary["status"] = status
+        wandb.finish(exit_code=0 if status == "completed" else 1)

@@ -1,0 +1,143 @@
+"""The choice of the next token: pure functions on logits (B, V), drawing only from the generator they are given."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from numbers import Integral, Real
+
+import torch
+from torch import Tensor
+
+from ..errors import Problem
+from .request import GenerationError
+
+
+def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
+    """Logits (B, V) with those of the ids in `seen` (B, V, bool) lowered: l / penalty if l > 0, l * penalty if l < 0.
+
+    Source: CTRL, Keskar et al. 2019, arXiv 1909.05858; the rule for negative logits is that of transformers.
+    """
+    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+
+
+def keep_top_k(logits: Tensor, k: int) -> Tensor:
+    """Logits (B, V) with all but the k largest at -inf; of equal logits the lower ids stay; k >= V keeps all.
+
+    Source: Fan et al. 2018, arXiv 1805.04833.
+    """
+    if k >= logits.shape[-1]:
+        return logits
+    smallest = logits.topk(k).values[:, -1:]  # (B, 1)
+    above, equal = logits > smallest, logits == smallest
+    # exactly k: equal logits are common in bf16, and the lowest id first is what argmax takes
+    first = equal & (equal.cumsum(-1) <= k - above.sum(-1, keepdim=True))
+    return logits.masked_fill(~(above | first), -math.inf)
+
+
+def keep_top_p(logits: Tensor, p: float) -> Tensor:
+    """Logits (B, V) of the smallest set of likeliest ids whose mass reaches p, the one that crosses p included.
+
+    An id stays if the mass of the likelier ones is below p, so the likeliest always stays; p = 1 keeps all.
+    Source: nucleus sampling, Holtzman et al. 2020, arXiv 1904.09751.
+    """
+    if p >= 1:  # the running sum may round up to 1 before the last id
+        return logits
+    ordered, order = logits.sort(dim=-1, descending=True, stable=True)
+    probs = ordered.softmax(-1)
+    drop = probs.cumsum(-1) - probs >= p
+    drop[:, 0] = False  # a row never empties, whatever the rounding
+    return logits.masked_fill(drop.scatter(-1, order, drop), -math.inf)  # (B, V)
+
+
+def keep_min_p(logits: Tensor, p: float) -> Tensor:
+    """Logits (B, V) of the ids at least p times as likely as the likeliest, the others at -inf.
+
+    Source: Nguyen et al. 2024, arXiv 2407.01082.
+    """
+    probs = logits.softmax(-1)
+    return logits.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf)
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """How the next token is chosen; None switches a knob off.
+
+    In this order, in float32: ids >= `allowed` out -> repetition penalty -> argmax if temperature is 0, whatever
+    the other knobs say -> temperature -> top_k -> top_p -> min_p -> renormalise -> one draw a row.
+    Raises `GenerationError` (a ValueError) listing each knob out of range.
+    """
+
+    temperature: float = 0.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float | None = None
+
+    def __post_init__(self) -> None:
+        t, k, p, m, r = self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty
+        whole = isinstance(k, Integral) and not isinstance(k, bool)
+        checks = [
+            ("temperature", _finite(t) and t >= 0, "a finite number >= 0", "0 for greedy, 1 for the model's own"),
+            ("top_k", k is None or (whole and k >= 1), "a whole number >= 1", "null to keep all, 1 for the likeliest"),
+            ("top_p", p is None or (_finite(p) and 0 < p <= 1), "0 < top_p <= 1", "null or 1.0 to keep all"),
+            ("min_p", m is None or (_finite(m) and 0 <= m <= 1), "0 <= min_p <= 1", "null or 0 to keep all"),
+            ("repetition_penalty", r is None or (_finite(r) and r > 0), "a finite number > 0", "null or 1.0 for none"),
+        ]
+        problems = [Problem(name, repr(getattr(self, name)), rule, fix) for name, fine, rule, fix in checks if not fine]
+        if problems:
+            raise GenerationError(*problems)
+
+    def __call__(
+        self,
+        logits: Tensor,
+        *,
+        generator: torch.Generator,
+        allowed: int | None = None,
+        seen: Tensor | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """The chosen ids (B,) int64 and their log-probabilities (B,) float32 under the model.
+
+            logprob = log softmax(logits[:allowed])[id]
+
+        of the raw logits (B, V): what the model said, before penalty, temperature and filters. Ids >= `allowed`,
+        the padded vocabulary rows, are never chosen. `seen` (B, V, bool) are the ids that the penalty lowers.
+        `generator` sits on the logits' device; greedy leaves it untouched.
+        """
+        logits = logits.float()
+        if allowed is not None and allowed < logits.shape[-1]:
+            logits = logits[:, :allowed]
+            seen = None if seen is None else seen[:, :allowed]
+        ids = self._choose(logits, seen, generator)
+        chosen = logits.gather(-1, ids[:, None])[:, 0]  # (B,)
+        return ids, chosen - logits.logsumexp(-1)
+
+    def probabilities(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
+        """The distribution (B, V) a draw follows: logits (B, V) after every stage, renormalised; greedy has none."""
+        logits = self._penalised(logits.float(), seen)
+        # the largest becomes 0, so that no temperature, however small, overflows to inf - inf
+        logits = logits - logits.amax(-1, keepdim=True)
+        logits = logits / max(self.temperature, torch.finfo(torch.float32).tiny)
+        if self.top_k is not None:
+            logits = keep_top_k(logits, self.top_k)
+        if self.top_p is not None:
+            logits = keep_top_p(logits, self.top_p)
+        if self.min_p is not None:
+            logits = keep_min_p(logits, self.min_p)
+        return logits.softmax(-1)
+
+    def _choose(self, logits: Tensor, seen: Tensor | None, generator: torch.Generator) -> Tensor:
+        if self.temperature == 0:
+            return self._penalised(logits, seen).argmax(-1)
+        probs = self.probabilities(logits, seen)
+        # the exponential race draws from the multinomial as torch.multinomial does, whose checks wait for the GPU
+        return (probs / torch.empty_like(probs).exponential_(generator=generator)).argmax(-1)
+
+    def _penalised(self, logits: Tensor, seen: Tensor | None) -> Tensor:
+        if self.repetition_penalty is None or seen is None:
+            return logits
+        return penalise(logits, seen, self.repetition_penalty)
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

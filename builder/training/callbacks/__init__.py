@@ -1,0 +1,1 @@
+"""What watches a run: checkpoints, the progress bar, speed, and the handling of an interruption."""

@@ -1,0 +1,74 @@
+"""From a checked spec to a trained model in a run folder."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import torch
+from rich.console import Console
+
+from builder import targets
+from builder.data.corpus import Corpus
+from builder.experiments.metrics import Axes
+from builder.model.assemble import build
+from builder.model.language_model import LanguageModel
+from builder.spec import RunSpec
+
+from .callbacks.checkpoint import Best
+from .callbacks.interrupt import Interrupt
+from .callbacks.progress import ProgressBar
+from .callbacks.speed import Speed
+from .checkpoint import AtomicIO
+from .jsonl import JsonlLogger
+from .module import Training
+
+
+def fit(
+    spec: RunSpec,
+    corpus: Corpus,
+    folder: Path,
+    axes: Axes,
+    summary: Mapping[str, int],
+    console: Console,
+    checkpoint: Path | None = None,
+) -> tuple[LanguageModel, dict[str, Any]]:
+    """Trains the model of `spec` and returns it with the summary of its metrics; goes on from `checkpoint` if given.
+
+    Raises callbacks.interrupt.Interrupted when the run was asked to stop; what it wrote by then can be resumed.
+    """
+    L.seed_everything(spec.seed, verbose=False)
+    model = build(spec.model, seed=spec.seed)
+    model.n_tokens = len(corpus.tokenizer)
+    loggers: list[Any] = [JsonlLogger(folder / "metrics.jsonl", axes)]
+    loggers += [
+        targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary) for node in spec.logger.values()
+    ]
+    callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
+    watchers = [Speed(axes.tokens_per_step), ProgressBar(console), Interrupt()]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # batches are cut from memory
+        trainer: L.Trainer = targets.instantiate(
+            spec.trainer,
+            logger=loggers,
+            callbacks=[*callbacks, *watchers],
+            plugins=[AtomicIO()],
+            default_root_dir=str(folder),
+            max_epochs=-1,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+        )
+        trainer.fit(Training(spec, model, corpus), ckpt_path=str(checkpoint) if checkpoint else None)
+    best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
+    return model.eval(), {
+        "step": trainer.global_step,
+        "last": {name: float(value) for name, value in trainer.callback_metrics.items()},
+        "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
+        "threads": torch.get_num_threads(),
+    }

@@ -1,0 +1,97 @@
+"""One LightningModule around any LanguageModel: its steps, its optimizer, its loaders, and what it logs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import lightning as L
+import torch
+from torch import Tensor
+
+from builder.data.corpus import Corpus
+from builder.data.loader import train_loader, val_loader
+from builder.model.language_model import LanguageModel
+from builder.spec import RunSpec
+
+from .checkpoint import pack, unpack
+from .objective import Task
+
+
+class Training(L.LightningModule):
+    """Trains `model` as `spec` says; every loss is a mean over the targets that count, in nats."""
+
+    def __init__(self, spec: RunSpec, model: LanguageModel, corpus: Corpus):
+        super().__init__()
+        self.spec, self.model, self.corpus = spec, model, corpus
+        objective: Any = spec.objective.component
+        self.objective = objective(spec.objective)
+        self._summed: list[tuple[Tensor, Tensor]] = []
+        if spec.compile:
+            model.compile()  # in place: no wrapper, so that parameter names stay as they are
+
+    def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
+        total, count = self._losses(batch)
+        loss = total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
+        self.log("train/loss", loss.detach())
+        return loss
+
+    def on_validation_epoch_start(self) -> None:
+        self._summed = []
+
+    def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
+        self._summed.append(self._losses(batch))
+
+    def on_validation_epoch_end(self) -> None:
+        total, count = (torch.stack(parts).double().sum() for parts in zip(*self._summed, strict=True))
+        loss = (self._over_ranks(total) / self._over_ranks(count)).item()
+        bits = loss / math.log(2) / self.corpus.val_bytes_per_token
+        self.log_dict({"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0)), "val/bits_per_byte": bits})
+
+    def configure_optimizers(self) -> Any:
+        optimizer, schedule = self._components()
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor)
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def configure_gradient_clipping(
+        self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
+    ) -> None:
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if gradient_clip_algorithm == "value":
+            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val or math.inf)
+        norm = torch.nn.utils.clip_grad_norm_(parameters, self._norm_limit(gradient_clip_val, gradient_clip_algorithm))
+        self.log_dict({"optim/grad_norm": norm, "optim/lr": optimizer.param_groups[0]["lr"]})
+
+    def train_dataloader(self) -> Any:
+        """The batches from the step that training stands at, so that a resumed run reads what it would have read."""
+        return train_loader(self.corpus, start_step=self.global_step, seed=self.spec.seed, **self._shape())
+
+    def val_dataloader(self) -> Any:
+        return val_loader(self.corpus, **self._shape())
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        pack(checkpoint, self.spec)
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        unpack(checkpoint, self.spec)
+
+    def _losses(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+        task: Task = self.objective.task(batch)
+        output = self.model(task.inputs, attention_mask=task.attention_mask)
+        return self.objective.loss(output.logits, task)
+
+    def _shape(self) -> dict[str, int]:
+        place = {"rank": self.global_rank, "world": self.trainer.world_size}
+        return {"batch": self.spec.batch.sequences, "length": self.spec.model.train_length} | place
+
+    def _components(self) -> tuple[torch.optim.Optimizer, Any]:
+        optimizer: Any = self.spec.optimizer.component
+        schedule: Any = self.spec.schedule.component
+        return optimizer.build(self.spec.optimizer, self.model), schedule(self.spec.schedule, self.spec.steps)
+
+    def _over_ranks(self, value: Tensor) -> Tensor:
+        return self.trainer.strategy.reduce(value, reduce_op="sum")  # type: ignore[return-value]
+
+    @staticmethod
+    def _norm_limit(limit: float | None, algorithm: str | None) -> float:
+        return math.inf if limit is None or algorithm == "value" else limit
