@@ -39,7 +39,7 @@ _HOMES = {
     "spec": ("ModelSpec", "RunSpec"),
 }
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
-__all__ = [  # noqa: PLE0604
+__all__ = [
     "ArchlabError",
     "Component",
     "Config",

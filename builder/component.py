@@ -14,10 +14,11 @@ from .finding import Finding
 
 
 class Config(BaseModel):
-    """The knobs of one component: frozen, strictly typed, unknown keys refused; defaults stand here and nowhere else."""
+    """The knobs of one component, with their defaults: frozen, strictly typed, unknown keys refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
-    component: ClassVar[type[Component]]
+    component: ClassVar[Any]
+    """The class that this Config belongs to."""
     name: str
 
     def shrink(self, site: Site) -> Self:
@@ -42,10 +43,13 @@ class Site:
     position: Config
 
 
+_Config = Config  # the name means another thing inside Component
+
+
 class Component:
     """Anything chosen by name: subclasses carry a nested `Config` and are entered with `@register(room, name)`."""
 
-    Config: ClassVar[type[Config]] = Config
+    Config: ClassVar[type[_Config]] = _Config
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

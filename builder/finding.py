@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from typing import Any
 
 
 class Status(StrEnum):
@@ -33,5 +34,5 @@ class Finding:
         """The same finding with its path below `path`, for findings that a component states about itself."""
         return replace(self, path=f"{path}.{self.path}" if self.path else path)
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         return asdict(self) | {"status": str(self.status), "section_name": SECTIONS[self.section]}

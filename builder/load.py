@@ -24,7 +24,8 @@ def load(config: Mapping[str, Any]) -> RunSpec:
     """
     spec = read(RunSpec, config, also=targets.problems(config))
     if spec.model.vocab_size is None:
-        model = spec.model.model_copy(update={"vocab_size": spec.tokenizer.size})  # type: ignore[attr-defined]
+        tokenizer: Any = spec.tokenizer
+        model = spec.model.model_copy(update={"vocab_size": tokenizer.size})
         spec = spec.model_copy(update={"model": model})
     return spec
 

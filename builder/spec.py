@@ -105,7 +105,7 @@ class ModelSpec(Section):
     @property
     def ends_in_norm(self) -> bool:
         """Whether a norm stands between the last layer and the head."""
-        needed: bool = self.block.component.needs_final_norm  # type: ignore[attr-defined]
+        needed: bool = self.block.component.needs_final_norm
         return needed if self.final_norm is None else self.final_norm
 
     @property
@@ -129,7 +129,7 @@ class ModelSpec(Section):
 
     def _parts(self, entry: str) -> tuple[Part, ...]:
         slots = [name.strip() for name in entry.split("+")]
-        return tuple(Part(self.slots[name].component.part, name, self.slots[name]) for name in slots)  # type: ignore[attr-defined]
+        return tuple(Part(self.slots[name].component.part, name, self.slots[name]) for name in slots)
 
     @model_validator(mode="after")
     def _pattern_is_spelled_right(self) -> Self:
@@ -151,8 +151,8 @@ class BatchSpec(Section):
 
 
 class SampleSpec(Section):
-    """How text is generated: `max_new_tokens` None goes on to the deploy length, `temperature` 0 is greedy, None leaves a
-    filter out, `seed` None draws a new one."""
+    """How text is generated: to the deploy length if `max_new_tokens` is None, greedily at `temperature` 0, without the
+    filters that are None, from a new seed if `seed` is None."""
 
     prompt: str
     max_new_tokens: PositiveInt | None = None

@@ -1,4 +1,4 @@
-"""Prints the checklist and the ledger of a config: `python -m recipes.check [overrides] [format=json] [probes=false]`."""
+"""Prints checklist and ledger of a config: `python -m recipes.check [overrides] [format=json] [probes=false]`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trains one run, or with -m a sweep: `python -m recipes.train [overrides]`, `python -m recipes.train resume=RUNDIR`."""
+"""Trains a run, or with -m a sweep: `python -m recipes.train [overrides]`, or goes on with one: `resume=RUNDIR`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from builder.experiments.train import resume, train
 def job(config: dict[str, Any]) -> None:
     """Trains the run that the config describes, or goes on with the one in `resume`."""
     console = Console()
-    folder = config.pop("resume")
+    folder = config.pop("resume", None)
     if folder is None:
         train(load(config), console)
     elif not isinstance(folder, str):

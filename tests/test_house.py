@@ -38,8 +38,8 @@ def opens_with_one_sentence(path: str, text: str) -> Offences:
     """Rule 1: the first line of the module's docstring is one sentence that says what the file is."""
     docstring = ast.get_docstring(ast.parse(text)) or ""
     first = docstring.partition("\n")[0]
-    if not first.endswith("."):
-        yield "does not open with a sentence: the first line of its docstring ends in no period"
+    if not first.endswith((".", "?")):
+        yield "does not open with a sentence: the first line of its docstring ends in no full stop"
     elif re.search(r"[.!?] [A-Z]", first):
         yield f"opens with more than one sentence: {first!r}"
 

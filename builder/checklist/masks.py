@@ -15,9 +15,9 @@ def check(subject: Subject) -> Iterator[Finding]:
     objective = subject.spec.objective
     stated = objective.component
     rule = "the attention mask, set before the softmax; every real query sees at least itself"
-    yield Finding(Status.PASS, 2, "model.kind", f"visible: {stated.attention_mask}", rule)  # type: ignore[attr-defined]
+    yield Finding(Status.PASS, 2, "model.kind", f"visible: {stated.attention_mask}", rule)
     rule = f"the loss mask of {objective.name}; it hides nothing from attention"
-    yield Finding(Status.PASS, 2, "objective", f"counted: {stated.loss_mask}", rule)  # type: ignore[attr-defined]
+    yield Finding(Status.PASS, 2, "objective", f"counted: {stated.loss_mask}", rule)
     if subject.specimen is None:
         yield subject.unproven(2, "model", "who sees whom")
     else:

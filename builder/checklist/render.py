@@ -23,7 +23,7 @@ def render(report: Report, title: str = "Checklist") -> RenderableType:
         table.add_row("", Text(f"{section}. {name}", style="bold"), "")
         for finding in (f for f in report.findings if f.section == section):
             text = Text(finding.found)
-            text.append(f"\n{finding.rule}", style="dim")
+            text.append(f" · {finding.rule}", style="dim")
             if finding.fix:
                 text.append(f"\nwrite {finding.fix}", style=_STYLE[finding.status])
             table.add_row(Text(finding.status.value, style=_STYLE[finding.status]), finding.path, text)

@@ -14,7 +14,7 @@ from .subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """Each run of equal layers drawn as one line, the final norm, unused slots, tying, and the role of each parameter."""
+    """Equal layers drawn as one line, the final norm, unused slots, tying, and the role of each parameter."""
     model = subject.model
     for _, run in groupby(model.layers, key=str):
         yield _drawn(model, list(run))
@@ -33,7 +33,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _drawn(model: ModelSpec, run: list[LayerSpec]) -> Finding:
-    drawing: str = model.block.component.drawing  # type: ignore[attr-defined]
+    drawing: str = model.block.component.drawing
     where = f"layer {run[0].index}" if len(run) == 1 else f"layers {run[0].index} to {run[-1].index}"
     steps = "; ".join(f"x = {drawing.replace('f(', f'{part.slot}(')}" for part in run[0].parts)
     parts = ", ".join(f"{part.slot} is {part.config.name}" for part in run[0].parts)
@@ -41,7 +41,7 @@ def _drawn(model: ModelSpec, run: list[LayerSpec]) -> Finding:
 
 
 def _final_norm(model: ModelSpec) -> Finding:
-    needed: bool = model.block.component.needs_final_norm  # type: ignore[attr-defined]
+    needed: bool = model.block.component.needs_final_norm
     found = f"{'a' if model.ends_in_norm else 'no'} norm before the head, block {model.block.name}"
     if needed and not model.ends_in_norm:
         rule = "this block leaves the stream unnormalised: without a final norm the logits grow with depth"

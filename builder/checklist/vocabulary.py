@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
@@ -13,8 +14,8 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """Rows against ids: the tokenizer's, the special ones, the largest in the data, and those that may be sampled."""
     rows = subject.model.vocab_size or 0
-    declared: int = subject.spec.tokenizer.size  # type: ignore[attr-defined]
-    ids = declared if subject.tokenizer is None else len(subject.tokenizer)
+    declared: Any = subject.spec.tokenizer
+    ids = declared.size if subject.tokenizer is None else len(subject.tokenizer)
     yield _rows(rows, ids, subject.spec.tokenizer.name)
     if subject.tokenizer is not None:
         yield _specials(subject.tokenizer, rows)

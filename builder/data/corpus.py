@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import torch
 
@@ -35,9 +35,7 @@ class Corpus:
         return int(max(self.train.max(), self.val.max()))
 
 
-def prepare(
-    source_config: Source.Config, tokenizer_config: Tokenizer.Config, *, train_length: int, cache: Path
-) -> Corpus:
+def prepare(source_config: Any, tokenizer_config: Any, *, train_length: int, cache: Path) -> Corpus:
     """Reads, splits and tokenizes; a tokenizer that trains sees the training text only.
 
     Raises ConfigError when the source has no text, a split has fewer than 2 tokens, the training split has fewer than

@@ -77,8 +77,8 @@ class RunFolder:
         stated = next((line.removeprefix(_HASH) for line in text.splitlines() if line.startswith(_HASH)), None)
         if stated != spec.hash:
             raise ArchlabError(
-                f"{self.config}: the hash in it is {stated} and its content has {spec.hash}: it was changed after the run; "
-                "restore it, or start a new run with that config"
+                f"{self.config}: it states the hash {stated} and its content has {spec.hash}: it was changed after the "
+                "run; restore it, or start a new run with that config"
             )
         return spec
 

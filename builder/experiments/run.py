@@ -29,7 +29,7 @@ class Run:
 def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     """The run in a folder, its model in eval mode with the weights of `checkpoint` (`best` or `last`).
 
-    Raises ArchlabError when there is no such run or checkpoint, when one is damaged, or when they don't belong together.
+    Raises ArchlabError when there is no such run or checkpoint, or one is damaged or belongs to another config.
     """
     from builder.training.checkpoint import belongs, read  # imports lightning, which generation alone doesn't need
 

@@ -1,4 +1,4 @@
-"""One run from spec to summary: data, checklist, folder, training, a sample; whatever happens, its status is written."""
+"""One run from spec to summary: data, checklist, folder, training, a sample; its status is always written."""
 
 from __future__ import annotations
 

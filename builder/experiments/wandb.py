@@ -30,10 +30,10 @@ def logger(
         """Lightning's logger, with the axes `step`, `tokens` and `flops` in each row."""
 
         def log_metrics(self, metrics: Any, step: int | None = None) -> None:
-            super().log_metrics(dict(metrics) | axes.at(step or 0))
+            super().log_metrics(dict(metrics) | axes.at((step or 0) + 1))
 
     os.environ.setdefault("WANDB_SILENT", "true")
-    online = mode == "online" or (mode == "auto" and wandb.api.api_key is not None)
+    online = mode == "online" or (mode == "auto" and wandb.login(prompt=False))
     run = RunLogger(
         project=project,
         entity=entity,
@@ -41,7 +41,7 @@ def logger(
         group=spec.output.experiment,
         tags=list(spec.output.tags),
         save_dir=str(folder),
-        offline=not online,
+        mode="online" if online else "offline",
         config=spec.to_dict(),
     )
     run.experiment.define_metric("step")

@@ -58,7 +58,7 @@ def _assemble(spec: ModelSpec, vocab_size: int) -> LanguageModel:
 def position_slots(spec: ModelSpec) -> dict[str, Config]:
     """The mixer slots that have a position scheme of their own, with it."""
     mixers = {layer.parts[0].slot: layer.parts[0].config for layer in spec.layers}
-    own = {slot: config.component.position_of(config) for slot, config in mixers.items()}  # type: ignore[attr-defined]
+    own = {slot: config.component.position_of(config) for slot, config in mixers.items()}
     return {slot: config for slot, config in own.items() if config is not None}
 
 

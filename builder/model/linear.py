@@ -8,9 +8,9 @@ from torch import nn
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b. The `role` tells initialisation what W does: `matrix`, or `residual` where it writes to the stream.
+    """y = x W^T + b. The `role` tells initialisation what W does: `matrix`, or `residual` if it writes to the stream.
 
-    The residual stream is the running sum x that every part of a layer reads and writes (chapter 3.5).
+    The residual stream is the running sum x that every part of a layer reads and adds to (chapter 3.5).
     """
 
     def __init__(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +51,7 @@ def fit(
     ]
     callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
     watchers = [Speed(axes.tokens_per_step), ProgressBar(console), Interrupt()]
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*does not have many workers.*")  # batches are cut from memory
+    with _quiet():
         trainer: L.Trainer = targets.instantiate(
             spec.trainer,
             logger=loggers,
@@ -72,3 +73,16 @@ def fit(
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
         "threads": torch.get_num_threads(),
     }
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keeps from the user what Lightning says of choices that are this project's own."""
+    log = logging.getLogger("lightning.pytorch")
+    level = log.level
+    log.setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        for said in ("does not have many workers", "has `__len__` defined", "LeafSpec"):
+            warnings.filterwarnings("ignore", message=f".*{said}.*")
+        yield
+    log.setLevel(level)

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
 
 from builder.experiments.metrics import Axes
 
@@ -35,6 +35,7 @@ class JsonlLogger(Logger):
 
     @rank_zero_only
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
-        row = self.axes.at(step or 0) | {name: metrics[name] for name in sorted(metrics.keys() - _BOOKKEEPING)}
+        done = (step or 0) + 1  # Lightning counts the step under way from 0
+        row = self.axes.at(done) | {name: metrics[name] for name in sorted(metrics.keys() - _BOOKKEEPING)}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -26,15 +26,21 @@ class Training(L.LightningModule):
         self.spec, self.model, self.corpus = spec, model, corpus
         objective: Any = spec.objective.component
         self.objective = objective(spec.objective)
+        self._window: list[tuple[Tensor, Tensor]] = []
         self._summed: list[tuple[Tensor, Tensor]] = []
         if spec.compile:
             model.compile()  # in place: no wrapper, so that parameter names stay as they are
 
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
         total, count = self._losses(batch)
-        loss = total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
-        self.log("train/loss", loss.detach())
-        return loss
+        self._window.append((total.detach(), count))
+        return total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
+
+    def on_train_batch_end(self, *_: Any) -> None:
+        if self.global_step % self._log_every == 0:
+            total, count = (torch.stack(parts).sum() for parts in zip(*self._window, strict=True))
+            self.log("train/loss", total / count.clamp_min(1))  # over the steps since the last line
+            self._window = []
 
     def on_validation_epoch_start(self) -> None:
         self._summed = []
@@ -60,7 +66,8 @@ class Training(L.LightningModule):
         if gradient_clip_algorithm == "value":
             torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val or math.inf)
         norm = torch.nn.utils.clip_grad_norm_(parameters, self._norm_limit(gradient_clip_val, gradient_clip_algorithm))
-        self.log_dict({"optim/grad_norm": norm, "optim/lr": optimizer.param_groups[0]["lr"]})
+        if (self.global_step + 1) % self._log_every == 0:  # logging costs Lightning milliseconds
+            self.log_dict({"optim/grad_norm": norm, "optim/lr": optimizer.param_groups[0]["lr"]})
 
     def train_dataloader(self) -> Any:
         """The batches from the step that training stands at, so that a resumed run reads what it would have read."""
@@ -79,6 +86,10 @@ class Training(L.LightningModule):
         task: Task = self.objective.task(batch)
         output = self.model(task.inputs, attention_mask=task.attention_mask)
         return self.objective.loss(output.logits, task)
+
+    @property
+    def _log_every(self) -> int:
+        return self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
 
     def _shape(self) -> dict[str, int]:
         place = {"rank": self.global_rank, "world": self.trainer.world_size}

@@ -1,4 +1,4 @@
-"""Proofs by running: a small copy of the model with the same options, its parameters drawn wide, perturbed and compared.
+"""Proofs by running: a small copy of the model, its parameters drawn wide, is perturbed and compared.
 
 A probe is `prove(specimen) -> findings`; each has a test that plants the fault and sees it fail.
 """

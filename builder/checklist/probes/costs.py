@@ -59,7 +59,11 @@ def _attention(out: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
 
 def _einsum(out: Tensor, equation: str, *operands: Tensor) -> int:
     indices = equation.replace(" ", "").split("->")[0].split(",")
-    sizes = {letter: size for index, operand in zip(indices, operands, strict=True) for letter, size in zip(index, operand.shape, strict=True)}
+    sizes = {
+        letter: size
+        for index, operand in zip(indices, operands, strict=True)
+        for letter, size in zip(index, operand.shape, strict=True)
+    }
     multiplications = 1
     for size in sizes.values():
         multiplications *= size

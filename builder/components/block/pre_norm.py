@@ -23,6 +23,6 @@ class PreNorm(Block):
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         for name in self.parts:
-            part, norm = self.get_submodule(name), self.get_submodule(f"{name}_norm")
+            part, norm = getattr(self, name), getattr(self, f"{name}_norm")
             x = x + self.dropout(part(norm(x), ctx))
         return x

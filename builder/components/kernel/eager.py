@@ -12,10 +12,12 @@ from builder.registry import register
 
 
 def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
-    """Stable softmax over the visible set of each row: a_ij = exp(s_ij - m_i) / sum_r exp(s_ir - m_i), m_i = max_j s_ij.
+    """Stable softmax over the visible set of each row (chapter 3.2.2).
+
+        a_ij = exp(s_ij - m_i) / sum_r exp(s_ir - m_i),   m_i = max_j s_ij,   j and r visible
 
     scores (..., S), visible broadcastable bool or None for all. Invisible weights are exactly 0; a row that sees
-    nothing is all zeros, with zero gradients, where the bare formula gives 0/0 (chapter 3.2.2).
+    nothing is all zeros, with zero gradients, where the bare formula gives 0/0.
     """
     if visible is None:
         return torch.softmax(scores, dim=-1)

@@ -57,7 +57,7 @@ class RoPE(Position):
     def misfit(cls, config: RoPE.Config, d_head: int) -> str | None:
         width = config.width(d_head)
         if width < 2 or width % 2:
-            return f"rope turns pairs: the rotary width, {config.fraction} * {d_head} = {width}, must be even and at least 2"
+            return f"rope turns pairs: its width, {config.fraction:g} * {d_head} = {width}, must be even and at least 2"
         return None
 
     @classmethod

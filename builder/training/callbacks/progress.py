@@ -33,7 +33,7 @@ class ProgressBar(L.Callback):
             self._bar.start()
 
     def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        every: int = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         self._bar.update(self._task, completed=trainer.global_step)
         if trainer.global_step % every == 0:
             self._bar.update(self._task, figures=_figures(trainer))

@@ -20,7 +20,7 @@ class Speed(L.Callback):
 
     def on_train_batch_end(self, trainer: L.Trainer, module: L.LightningModule, *_: Any) -> None:
         self._steps += 1
-        every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
+        every: int = trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
         if trainer.global_step % every == 0:
             seconds = time.perf_counter() - self._since
             module.log("perf/tokens_per_second", self._steps * self.tokens_per_step / seconds)

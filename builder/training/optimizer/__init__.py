@@ -20,7 +20,7 @@ class Optimizer(Component):
 
 
 def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two parameter groups: matrices and tables decay, vectors (norm scales, biases) don't; a tied weight is in once."""
+    """Two groups: matrices and tables decay, vectors (norm scales, biases) don't; a tied weight is in once."""
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     matrices: list[Tensor] = [parameter for parameter in trained if parameter.ndim >= 2]
     vectors: list[Tensor] = [parameter for parameter in trained if parameter.ndim < 2]

@@ -14,7 +14,10 @@ from builder.training.schedule import Schedule
 
 @register("schedule", "cosine")
 class Cosine(Schedule):
-    """factor(s) = (s + 1) / (w + 1) for s < w, else f + (1 - f) (1 + cos(pi (s - w) / (S - w))) / 2 (Loshchilov 2017)."""
+    """Warm-up over w steps, then a cosine over the rest of the S steps down to f (Loshchilov & Hutter 2017).
+
+    factor(s) = (s + 1) / (w + 1) for s < w, else f + (1 - f) (1 + cos(pi (s - w) / (S - w))) / 2
+    """
 
     class Config(BaseConfig):
         """`warmup_steps` is w; `floor` is f, the fraction of the peak that is left at the end."""
