@@ -38,7 +38,9 @@ def _hydra(job: Job, config_name: str) -> int:
             failed.append(error)
 
     register_resolvers()
-    sys.argv[1:] = adapt(sys.argv[1:])
+    overrides = [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
+    flags = [word for word in sys.argv[1:] if word not in overrides]
+    sys.argv[1:] = [*flags, *adapt(overrides)]  # argparse wants the overrides in one row
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
     return 1 if failed else 0
 
@@ -49,7 +51,7 @@ def _placed(config: dict[str, Any]) -> dict[str, Any]:
     from hydra.types import RunMode
 
     running = HydraConfig.get()
-    if running.mode == RunMode.MULTIRUN:
+    if running.mode == RunMode.MULTIRUN and "output" in config:
         sweep = running.sweep.dir.rpartition("/")[2]
         config["output"]["name"] = f"{sweep}/{running.job.num}"
     return config

@@ -16,7 +16,7 @@ from .finding import Finding
 class Config(BaseModel):
     """The knobs of one component, with their defaults: frozen, strictly typed, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
     component: ClassVar[Any]
     """The class that this Config belongs to."""
     name: str
@@ -65,9 +65,18 @@ class Component:
 
 def refuse(key: str, found: object, rule: str, fix: str = "") -> NoReturn:
     """Raises, inside a validator, the problem that `key` holds `found`, against `rule`; `fix` is what to write."""
+    raise ValidationError.from_exception_data("config", [_fault(key, found, rule, fix)])
+
+
+def refuse_all(faults: Iterable[tuple[str, object, str, str]]) -> None:
+    """Raises, inside a validator, every (key, found, rule, fix) together; does nothing when there is none."""
+    if lines := [_fault(*fault) for fault in faults]:
+        raise ValidationError.from_exception_data("config", lines)
+
+
+def _fault(key: str, found: object, rule: str, fix: str) -> InitErrorDetails:
     error = PydanticCustomError("rule", "{rule}", {"rule": rule, "fix": fix})
-    line = InitErrorDetails(type=error, loc=(key,) if key else (), input=found)
-    raise ValidationError.from_exception_data("config", [line])
+    return InitErrorDetails(type=error, loc=(key,) if key else (), input=found)
 
 
 class Room:
@@ -89,9 +98,9 @@ class Room:
             return value
         valid = sorted(name for room in self.rooms for name in registry.names(room))
         rule = f"a slot is {{name: ..., its own knobs}}; names: {', '.join(valid)}"
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or "name" not in value:
             raise PydanticCustomError("not_a_slot", "{rule}", {"rule": rule})
-        name = value.get("name")
+        name = value["name"]
         if not isinstance(name, str):
             refuse("name", name, rule)
         try:

@@ -10,7 +10,7 @@ from typing import Any
 from hydra import compose as hydra_compose
 from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -35,8 +35,10 @@ def compose(overrides: Sequence[str] = (), config_name: str = "train") -> dict[s
     try:
         with initialize_config_dir(str(CONF), version_base="1.3", job_name="archlab"):
             return plain(hydra_compose(config_name, overrides=adapt(overrides)))
-    except (HydraException, OmegaConfBaseException, ValueError) as error:
+    except (HydraException, OmegaConfBaseException) as error:
         raise ArchlabError(reason(error)) from None
+    except ValueError as error:  # Hydra's own, which don't say where
+        raise ArchlabError(f"{reason(error)}; found in {' '.join(overrides)}") from None
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -49,10 +51,18 @@ def plain(config: DictConfig) -> dict[str, Any]:
 
 def reason(error: BaseException) -> str:
     """What Hydra says, with the cause that it keeps behind."""
-    said = [str(error).strip()]
-    if error.__cause__ is not None and str(error.__cause__).strip() not in said[0]:
-        said.append(str(error.__cause__).strip())
-    return "\n".join(said)
+    said = _said(error)
+    if error.__cause__ is not None and (cause := _said(error.__cause__)) not in said:
+        said = f"{said}\n{cause}"
+    return said
+
+
+def _said(error: BaseException) -> str:
+    text = str(error).partition("\nConfig search path:")[0].strip()
+    if isinstance(error, OmegaConfBaseException) and error.full_key:
+        return f"{error.full_key}: {text.partition(chr(10))[0]}"
+    typed = error.override.removeprefix("++") if isinstance(error, OverrideParseException) else ""
+    return text if typed in text else f"{typed}: {text}"
 
 
 def adapt(arguments: Iterable[str]) -> list[str]:

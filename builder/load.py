@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from copy import deepcopy
 from difflib import SequenceMatcher
 from typing import Any, TypeVar
 
@@ -15,6 +16,13 @@ from .errors import ConfigError, Problem
 from .spec import RunSpec
 
 S = TypeVar("S", bound=BaseModel)
+# pydantic's words for a wrong type, where YAML has others
+_RULES = {
+    "tuple_type": "a list, e.g. [a, b]",
+    "model_type": "a section of keys, not one value",
+    "dict_type": "keys with their values",
+    "bool_type": "true or false",
+}
 
 
 def load(config: Mapping[str, Any]) -> RunSpec:
@@ -22,6 +30,9 @@ def load(config: Mapping[str, Any]) -> RunSpec:
 
     Raises ConfigError with every problem found.
     """
+    if strange := list(_strange(config)):
+        raise ConfigError(strange)
+    config = deepcopy(config)  # what the caller does to it later doesn't reach the spec
     spec = read(RunSpec, config, also=targets.problems(config))
     if spec.model.vocab_size is None:
         tokenizer: Any = spec.tokenizer
@@ -32,18 +43,33 @@ def load(config: Mapping[str, Any]) -> RunSpec:
 
 def read(schema: type[S], config: Mapping[str, Any], also: list[Problem] | None = None) -> S:
     """`config` as an instance of `schema`; raises ConfigError with every problem, those of `also` included."""
-    missing = list(_missing(config))
-    problems = [Problem(path, "???", "a value that you must give", f"{path}=...") for path in missing]
-    problems += also or []
+    problems = [Problem(path, "???", "a value that you must give", f"{path}=...") for path in _missing(config)]
+    others = also or []
     try:
         spec = schema.model_validate(config)
     except ValidationError as error:
-        lines = (_problem(schema, config, line) for line in error.errors(include_url=False))
-        problems += [problem for problem in lines if problem.path not in missing]
+        lines = [line for line in error.errors(include_url=False) if line["input"] != "???"]
+        problems += [_problem(schema, config, line) for line in lines]
+        judged = {problem.path for problem in problems}
+        problems += [problem for problem in others if problem.path not in judged]
         raise ConfigError(problems) from None
+    problems += others
     if problems:
         raise ConfigError(problems)
     return spec
+
+
+def _strange(node: Any, path: str = "") -> Iterator[Problem]:
+    """Where something stands that isn't plain Python, such as a DictConfig."""
+    if type(node) is dict:
+        for key, value in node.items():
+            yield from _strange(value, f"{path}.{key}" if path else str(key))
+    elif path and type(node) in (list, tuple):
+        for index, value in enumerate(node):
+            yield from _strange(value, f"{path}.{index}")
+    elif not path or not isinstance(node, str | int | float | None):
+        rule = "plain Python: a dict of dicts, lists, text, numbers, true, false and null"
+        yield Problem(path, f"a {type(node).__name__}", rule, "load(compose(overrides)), or OmegaConf.to_container")
 
 
 def _missing(node: Any, path: str = "") -> Iterator[str]:
@@ -51,47 +77,64 @@ def _missing(node: Any, path: str = "") -> Iterator[str]:
     if isinstance(node, Mapping):
         for key, value in node.items():
             yield from _missing(value, f"{path}.{key}" if path else str(key))
+    elif isinstance(node, list | tuple):
+        for value in node:
+            yield from _missing(value, path)
     elif node == "???":
         yield path
 
 
 def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> Problem:
     steps = [str(step) for step in line["loc"]]
-    path, context = ".".join(steps), line.get("ctx", {})
+    path, context, parent = ".".join(steps), line.get("ctx", {}), _at(config, steps[:-1])
     if line["type"] == "extra_forbidden" or (line["type"] == "not_a_slot" and not _declared(schema, config, steps)):
         return _unknown(schema, config, line, steps)
     if line["type"] == "missing":
+        if isinstance(parent, list | tuple):
+            return Problem(".".join(steps[:-1]), repr(parent), f"{int(steps[-1]) + 1} entries or more")
         return Problem(path, "nothing", "this key is required", f"{path}=...")
-    rule = context.get("rule", line["msg"].removeprefix("Value error, "))
-    return Problem(path, repr(line["input"]), rule, context.get("fix", ""))
+    rule = context.get("rule") or _RULES.get(line["type"]) or line["msg"].removeprefix("Value error, ")
+    fix = context.get("fix", "")
+    if line["type"] == "not_a_slot":
+        given = line["input"]
+        fix = f"{'/'.join(steps)}={given}" if isinstance(given, str) else f"{path}.name=..."
+    found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else repr(line["input"])
+    return Problem(path, found, rule.replace("Input should be ", "must be "), fix)
 
 
 def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> bool:
+    """Whether a slot belongs there: a field of the schema, or a part of the pattern beside it."""
     here = _class_at(schema, config, steps[:-1])
-    return here is not None and steps[-1] in here.model_fields
+    pattern = _at(config, [*steps[:-1], "pattern"])
+    parts = [part.strip() for entry in pattern for part in str(entry).split("+")] if isinstance(pattern, list) else []
+    return here is not None and (steps[-1] in here.model_fields or steps[-1] in parts)
 
 
 def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails, steps: list[str]) -> Problem:
     *parents, key = steps
     here = _class_at(schema, config, parents)
     valid = list(here.model_fields) if here else []
+    slot = "; any other key is a slot, {name: ..., its own knobs}" if here and _holds_slots(here) else ""
     named = _at(config, [*parents, "name"])
     where = ".".join(parents)
     owner = f"{where} ({named})" if isinstance(named, str) else where or "the config"
-    close = _closest(key, where, _keys(schema, config))
-    fix = f"did you mean {close}?" if close else ""
-    return Problem(".".join(steps), repr(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}", fix)
+    path = ".".join(steps)
+    close = _closest(key, where, (other for other in _keys(schema, config) if other != path))
+    unnamed = f"{path}.name=..." if slot and isinstance(line["input"], Mapping) else ""
+    fix = f"did you mean {close}?" if close else unnamed
+    return Problem(path, repr(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}{slot}", fix)
 
 
 def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
     """The valid path whose last word is most like `key`, one below the same parent before others."""
 
-    def likeness(path: str) -> float:
+    def likeness(path: str) -> tuple[float, float]:
         home, _, word = path.rpartition(".")
-        return SequenceMatcher(None, key, word).ratio() + (0.1 if home == parent else 0.0)
+        alike = SequenceMatcher(None, key, word).ratio()
+        return alike + (0.1 if home == parent else 0.0), alike
 
-    best = max(valid, key=likeness, default=None)
-    return best if best is not None and likeness(best) >= 0.7 else None
+    best = max(valid, key=likeness, default="")
+    return best if best and likeness(best)[1] > 0.6 else None
 
 
 def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
@@ -102,7 +145,13 @@ def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> I
     node = _at(config, list(path))
     for step, child in node.items() if isinstance(node, Mapping) and here else ():
         if isinstance(child, Mapping):
+            if here and _holds_slots(here) and step not in here.model_fields:
+                yield ".".join((*path, str(step)))
             yield from _keys(schema, config, (*path, str(step)))
+
+
+def _holds_slots(schema: type[BaseModel]) -> bool:
+    return schema.model_config.get("extra") == "allow"
 
 
 def _class_at(schema: type[BaseModel], config: Any, path: list[str]) -> type[BaseModel] | None:

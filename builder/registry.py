@@ -89,11 +89,20 @@ def _imported(rooms: tuple[str, ...], path: str) -> type:
     module, _, attribute = path.partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:  # the last two for "" and relative paths
         raise UnknownName(rooms, path, f"{path!r} can't be imported: {error}") from error
-    if not (isinstance(found, type) and hasattr(found, "Config")):
-        raise UnknownName(rooms, path, f"{path!r} is not a component: it needs a nested class Config(builder.Config)")
+    contracts = tuple(base for room in rooms for base in _contracts(room))
+    if not (isinstance(found, type) and issubclass(found, contracts)):
+        bases = " or ".join(f"{base.__module__}.{base.__name__}" for base in contracts)
+        raise UnknownName(rooms, path, f"{path!r} is no component of {' or '.join(rooms)}: it must derive from {bases}")
     return found
+
+
+def _contracts(room: str) -> list[type]:
+    """The classes that a room's `__init__.py` defines for its components to derive from."""
+    home = importlib.import_module(f"{__package__}.{ROOMS[room].replace('/', '.')}")
+    classes = (value for value in vars(home).values() if isinstance(value, type) and hasattr(value, "Config"))
+    return [value for value in classes if value.__module__ == home.__name__]
 
 
 def _module(room: str, name: str) -> str:

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
-from .component import Config, Room, Site, refuse
+from .component import Config, Room, Site, refuse_all
 from .registry import LAYER_ROOMS
 
 VERSION = 1
@@ -29,7 +39,7 @@ Slot = Annotated[Config, Room(*LAYER_ROOMS)]
 class Section(BaseModel):
     """A part of the config that is no slot: frozen, strictly typed, unknown keys refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class EmbeddingSpec(Section):
@@ -74,7 +84,7 @@ class ModelSpec(Section):
     final_norm      None: as the block needs it
     """
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
     __pydantic_extra__: dict[str, Slot]
 
     kind: Literal["decoder"] = "decoder"
@@ -133,15 +143,18 @@ class ModelSpec(Section):
 
     @model_validator(mode="after")
     def _pattern_is_spelled_right(self) -> Self:
-        for entry in self.pattern:
-            for name in (part.strip() for part in entry.split("+")):
-                if name not in self.slots:
-                    rule = f"every part of the pattern is a slot of the model; slots: {', '.join(self.slots) or 'none'}"
-                    refuse("pattern", entry, rule, f"define model.{name}={{name: ...}}, or use one of the slots")
-            kinds = [part.kind for part in self._parts(entry)]
-            if kinds not in (["mixer"], ["mixer", "ffn"]):
-                refuse("pattern", entry, f"a layer is mixer [+ ffn], not {' + '.join(kinds)}", "e.g. attention+ffn")
+        refuse_all(fault for entry in dict.fromkeys(self.pattern) for fault in self._misspelt(entry))
         return self
+
+    def _misspelt(self, entry: str) -> Iterator[tuple[str, str, str, str]]:
+        undefined = [name for part in entry.split("+") if (name := part.strip()) not in self.slots]
+        for name in undefined:
+            rule = f"every part of the pattern is a slot of the model; slots: {', '.join(self.slots) or 'none'}"
+            define = f"define model.{name}={{name: ...}}, or " if name else ""
+            yield "pattern", entry, rule, f"{define}use one of the slots"
+        kinds = [] if undefined else [part.kind for part in self._parts(entry)]
+        if not undefined and kinds not in (["mixer"], ["mixer", "ffn"]):
+            yield "pattern", entry, f"a layer is mixer [+ ffn], not {' + '.join(kinds)}", "e.g. attention+ffn"
 
 
 class BatchSpec(Section):
@@ -208,16 +221,14 @@ class RunSpec(Section):
         identity = self.model_dump(mode="json", exclude={"output", "logger", "callbacks", "sample"})
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 
-    @model_validator(mode="after")
-    def _trainer_leaves_the_run_its_own(self) -> Self:
-        if taken := sorted(TAKEN & self.trainer.keys()):
-            path = f"trainer.{taken[0]}"
-            refuse(path, self.trainer[taken[0]], "the run sets this itself", "use callbacks, logger, output or batch")
-        return self
-
-    @model_validator(mode="after")
-    def _runs_for_a_number_of_steps(self) -> Self:
-        steps = self.trainer.get("max_steps")
+    @field_validator("trainer")
+    @classmethod
+    def _trainer_leaves_the_run_its_own(cls, trainer: dict[str, Any]) -> dict[str, Any]:
+        fix = "use callbacks, logger, output or batch"
+        faults = [(key, trainer[key], "the run sets this itself", fix) for key in sorted(TAKEN & trainer.keys())]
+        steps = trainer.get("max_steps")
         if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            refuse("trainer.max_steps", steps, "a positive number of optimizer steps", "e.g. trainer.max_steps=1000")
-        return self
+            rule = "a positive number of optimizer steps"
+            faults.append(("max_steps", steps, rule, "e.g. trainer.max_steps=1000"))
+        refuse_all(faults)
+        return trainer

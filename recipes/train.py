@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -21,7 +22,19 @@ def job(config: dict[str, Any]) -> None:
     elif not isinstance(folder, str):
         raise ConfigError([Problem("resume", repr(folder), "the folder of a run", "resume=outputs/main/<run>")])
     else:
+        _refuse_others(folder)
         resume(folder, console)
+
+
+def _refuse_others(folder: str) -> None:
+    """Raises ConfigError for what was typed beside `resume`, since a run goes on with its frozen config."""
+    typed = [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
+    keys = [word.lstrip("+~").partition("=")[0] for word in typed]
+    others = [key for key in keys if key != "resume" and not key.startswith("hydra")]
+    rule = "a run goes on with its frozen config, and nothing else can be set"
+    if others:
+        fix = f"resume={folder} alone, or a new run without resume"
+        raise ConfigError([Problem(key, f"a value beside resume={folder}", rule, fix) for key in others])
 
 
 if __name__ == "__main__":

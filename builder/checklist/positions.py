@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from builder.components.position import Position
 from builder.finding import Finding, Status
+from builder.model.assemble import position_slots
 
 from .probes import generation
 from .subject import Subject
@@ -13,10 +15,31 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The verdict of every scheme on the two lengths; then the proof that a state and padding change nothing."""
     yield from subject.stated_in(3)
+    yield from _unread(subject)
     if subject.specimen is not None and _reaches(subject):
         yield from generation.prove(subject.specimen)
     else:
         yield subject.unproven(3, "model", "prefill and decode against the full pass")
+
+
+def _unread(subject: Subject) -> Iterator[Finding]:
+    """Schemes that nobody asks: only the model's is asked to embed, and only that of a slot that uses it to turn."""
+    own = position_slots(subject.model)
+    for slot, config in own.items():
+        if _acts(config.component, "embed") and not _acts(config.component, "rotate", "bias"):
+            rule = "it writes into the embedded tokens, and there only model.position is asked"
+            fix = f"model.position={{name: {config.name}}}, or another scheme for {slot}"
+            yield Finding(Status.FAIL, 3, f"model.{slot}.position", f"{config.name}, unread", rule, fix)
+    everyone = {layer.parts[0].slot for layer in subject.model.layers} <= own.keys()
+    scheme = subject.model.position
+    if everyone and _acts(scheme.component, "rotate", "bias") and not _acts(scheme.component, "embed"):
+        rule = "every mixer has a scheme of its own, so nobody asks the model's"
+        yield Finding(Status.FAIL, 3, "model.position", f"{scheme.name}, unread", rule, "model/position=none")
+
+
+def _acts(scheme: type[Position], *hooks: str) -> bool:
+    """Whether a scheme has one of these hooks of its own."""
+    return any(getattr(scheme, hook) is not getattr(Position, hook) for hook in hooks)
 
 
 def _reaches(subject: Subject) -> bool:

@@ -25,18 +25,18 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     largest = subject.corpus.largest_id
     rule = f"every id of the data has a row: at most {rows - 1}"
-    fix = "" if largest < rows else f"model.vocab_size={ids}"
+    fix = "" if largest < rows else f"model.vocab_size={max(ids, largest + 1)}"
     yield Finding(_judged(largest < rows), 6, "data", f"largest id {largest}", rule, fix)
 
 
 def _specials(tokenizer: Tokenizer, rows: int) -> Finding:
     numbers = list(tokenizer.specials.values())
-    holds = len(set(numbers)) == len(numbers) and all(0 <= number < rows for number in numbers)
+    distinct, rowed = len(set(numbers)) == len(numbers), all(0 <= number < rows for number in numbers)
+    fix = "model.vocab_size=null" if distinct else "a tokenizer that gives each special token an id of its own"
     found = ", ".join(f"{name} {number}" for name, number in tokenizer.specials.items())
     rule = "special ids are distinct and each has a row"
-    return Finding(
-        _judged(holds), 6, "tokenizer", f"special ids: {found}", rule, "" if holds else "model.vocab_size=null"
-    )
+    holds = distinct and rowed
+    return Finding(_judged(holds), 6, "tokenizer", f"special ids: {found}", rule, "" if holds else fix)
 
 
 def _rows(rows: int, ids: int, tokenizer: str) -> Finding:

@@ -31,16 +31,17 @@ class RunFolder:
         name = spec.output.name or datetime.now().strftime("%Y%m%d-%H%M%S-%f")
         folder = cls(Path(spec.output.root, spec.output.experiment, name))
         try:
-            folder.path.mkdir(parents=True, exist_ok=False)
-        except FileExistsError:
-            raise ArchlabError(
-                f"output.name: found {name!r}, and {folder.path} exists already; "
-                f"choose another name, or go on with it: resume={folder.path}"
-            ) from None
+            folder.path.mkdir(parents=True, exist_ok=True)  # a sweep makes its jobs' folders beforehand
+            taken = any(folder.path.iterdir())
         except OSError as error:
             raise ArchlabError(
                 f"output: {folder.path} can't be created ({error.strerror}); choose another output.root"
             ) from None
+        if taken:
+            raise ArchlabError(
+                f"output.name: found {name!r}, and {folder.path} holds something already; "
+                f"choose another name, or go on with it: resume={folder.path}"
+            )
         frozen = yaml.safe_dump(spec.to_dict(), sort_keys=False, allow_unicode=True)
         folder.write("config.yaml", f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}")
         return folder
@@ -96,6 +97,9 @@ class RunFolder:
 
     def summarise(self, status: str, **facts: Any) -> None:
         """Updates summary.json: the status of the run, and whatever is known by now."""
+        self.write_json("summary.json", self.summary() | {"status": status} | facts)
+
+    def summary(self) -> dict[str, Any]:
+        """What summary.json holds; {} when there is none yet."""
         target = self.path / "summary.json"
-        known = json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
-        self.write_json("summary.json", known | {"status": status} | facts)
+        return json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}

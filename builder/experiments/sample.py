@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import torch
 from rich.console import Console
+from rich.segment import Segment, Segments
 from torch import Tensor
 
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
+from builder.generation.request import check_length
 from builder.model.language_model import LanguageModel
 from builder.spec import SampleSpec
+
+_HIDDEN = {code: "\ufffd" for code in (*range(9), *range(11, 32), *range(127, 160))}
+"""Control characters but tab and newline: what an untrained model writes must not steer the terminal."""
 
 
 def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console) -> str:
@@ -17,22 +22,22 @@ def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console
 
     An empty prompt starts from the end-of-document token. Raises ArchlabError past model.deploy_length.
     """
-    ids = tokenizer.encode(spec.prompt) or [tokenizer.eos]
-    room = max(model.deploy_length - len(ids), 1)
-    stream, parts = tokenizer.stream(), [spec.prompt]
+    ids, count = request(tokenizer, spec, model.deploy_length)
+    stream, parts = tokenizer.stream(), []
 
-    def show(text: str) -> None:
+    def show(text: str, style: str = "") -> None:
         parts.append(text)
-        console.out(text, end="", highlight=False)
+        shown = text.translate(_HIDDEN) if console.is_terminal else text
+        console.print(Segments([Segment(shown, console.get_style(style))]), crop=False)  # rich expands tabs elsewhere
 
     def on_token(step: int, new: Tensor) -> None:
         show(stream.push(int(new[0])))
 
-    console.out(spec.prompt, end="", highlight=False, style="bold")
+    show(spec.prompt, style="bold")
     generate(
         model,
         torch.tensor([ids]),
-        max_new_tokens=spec.max_new_tokens or room,
+        max_new_tokens=count,
         eos=tokenizer.eos,
         pad=tokenizer.pad,
         temperature=spec.temperature,
@@ -45,3 +50,11 @@ def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console
     )
     show(stream.flush() + "\n")
     return "".join(parts)
+
+
+def request(tokenizer: Tokenizer, spec: SampleSpec, deploy_length: int) -> tuple[list[int], int]:
+    """The ids of the prompt, and how many tokens are to follow; raises GenerationError past `deploy_length`."""
+    ids = tokenizer.encode(spec.prompt) or [tokenizer.eos]
+    count = spec.max_new_tokens or max(deploy_length - len(ids), 1)
+    check_length(len(ids), count, deploy_length)
+    return ids, count

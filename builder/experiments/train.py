@@ -12,13 +12,14 @@ from builder.checklist import check
 from builder.checklist.render import render
 from builder.data import Corpus, cache_folder, prepare
 from builder.errors import ArchlabError
+from builder.generation.request import GenerationError
 from builder.ledger import Ledger, ledger
 from builder.spec import RunSpec
 
 from . import wandb
 from .folder import RunFolder
 from .metrics import Axes, rewind
-from .sample import sample
+from .sample import request, sample
 from .sheet import sheet
 
 
@@ -45,15 +46,23 @@ def train(spec: RunSpec, console: Console) -> RunFolder:
 
 def resume(path: str | Path, console: Console) -> RunFolder:
     """Goes on with a run from its last checkpoint; a run that was completed stays as it is."""
-    from builder.training.checkpoint import read
+    from builder.training.checkpoint import belongs, read
 
     folder = RunFolder.open(path, key="resume")
     spec, last = folder.spec(), folder.checkpoint("last")
-    step = read(last)["global_step"]
+    contents = read(last)
+    belongs(contents, spec)
+    step = contents["global_step"]
     if step >= spec.steps:
         raise ArchlabError(f"resume: {folder.path} is completed: it stands at step {step} of {spec.steps}")
     corpus, costs, _ = _examine(spec, console)
-    console.print(f"going on with {folder.path} after step {step} of {spec.steps}", highlight=False)
+    trained_on = folder.summary()["corpus"]
+    if corpus.fingerprint != trained_on:
+        raise ArchlabError(
+            f"data: the run was trained on {trained_on[:16]}, and its text, split or tokenizer now make "
+            f"{corpus.fingerprint[:16]}: the data changed since; restore it, or start a new run"
+        )
+    console.out(f"going on with {folder.path} after step {step} of {spec.steps}", highlight=False)
     _run(spec, folder, corpus, costs, console, checkpoint=last, step=step)
     return folder
 
@@ -65,6 +74,10 @@ def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
     if not report.ok:
         paths = ", ".join(finding.path for finding in report.failures)
         raise Refused(f"the checklist fails at {paths}; nothing was built")
+    try:
+        request(corpus.tokenizer, spec.sample, spec.model.deploy_length)
+    except GenerationError as error:
+        raise Refused(f"sample.{error}") from None
     return corpus, ledger(spec.model), report
 
 
@@ -77,9 +90,9 @@ def _run(
 
     started = time.time()
     axes = Axes(spec.batch.sequences * spec.model.train_length, costs.flops_per_token)
-    folder.summarise("running", hash=spec.hash, corpus=corpus.fingerprint, ledger=costs.summary())
+    folder.summarise("running", reason=None, hash=spec.hash, corpus=corpus.fingerprint, ledger=costs.summary())
     rewind(folder.metrics, step)
-    console.print(f"run folder {folder.path}\n", highlight=False)
+    console.out(f"run folder {folder.path}\n", highlight=False)
     status = "failed"
     try:
         model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, checkpoint)
@@ -89,9 +102,13 @@ def _run(
     except (Interrupted, KeyboardInterrupt) as stop:
         status = "interrupted"
         folder.summarise(status, reason=str(stop) or "stopped at once")
-        raise Stopped(f"{stop or 'interrupted'}; go on with resume={folder.path}") from None
+        saved = folder.checkpoint("last").is_file()
+        after = f"go on with resume={folder.path}" if saved else f"no checkpoint was written yet; {folder.path} is left"
+        raise Stopped(f"{stop or 'interrupted'}; {after}") from None
     except BaseException as error:
         folder.summarise(status, reason=f"{type(error).__name__}: {error}")
         raise
     finally:
         wandb.close(status)
+    console.out(f"\nrun folder {folder.path}", highlight=False)
+    console.out(f"next: python -m recipes.generate run={folder.path} 'prompt=\"...\"'", highlight=False)

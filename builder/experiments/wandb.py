@@ -22,7 +22,7 @@ def logger(
     mode: Literal["auto", "online", "offline"] = "auto",
     entity: str | None = None,
 ) -> Any:
-    """A W&B run of this run: `auto` is online when an API key is there, else offline."""
+    """A W&B run of this run: `auto` is online when an API key is there, else offline; None if W&B can't start."""
     import wandb
     from lightning.pytorch.loggers import WandbLogger
 
@@ -33,20 +33,28 @@ def logger(
             super().log_metrics(dict(metrics) | axes.at((step or 0) + 1))
 
     os.environ.setdefault("WANDB_SILENT", "true")
-    online = mode == "online" or (mode == "auto" and wandb.login(prompt=False))
-    run = RunLogger(
-        project=project,
-        entity=entity,
-        name=folder.name,
-        group=spec.output.experiment,
-        tags=list(spec.output.tags),
-        save_dir=str(folder),
-        mode="online" if online else "offline",
-        config=spec.to_dict(),
-    )
-    run.experiment.define_metric("step")
-    run.experiment.define_metric("*", step_metric="step")
-    run.experiment.summary.update(dict(summary))
+    try:
+        online = mode == "online" or (mode == "auto" and wandb.login(prompt=False))
+        run = RunLogger(
+            project=project,
+            entity=entity,
+            name=folder.name,
+            group=spec.output.experiment,
+            tags=list(spec.output.tags),
+            save_dir=str(folder),
+            mode="online" if online else "offline",
+            config=spec.to_dict(),
+        )
+        run.experiment.define_metric("step")
+        run.experiment.define_metric("*", step_metric="step")
+        run.experiment.summary.update(dict(summary))
+    except wandb.Error as error:
+        print(
+            f"warning: W&B did not start ({type(error).__name__}: {error}); the run goes on without it, "
+            f"and {folder / 'metrics.jsonl'} has every metric; logger=none or logger=wandb_offline avoids this",
+            file=sys.stderr,
+        )
+        return None
     return run
 
 

@@ -22,7 +22,8 @@ def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
     """
     model = _hollow(spec.model_copy(update={"n_layers": min(spec.n_layers, len(spec.pattern))}))
     aux = Aux(shapes=[])
-    model(torch.zeros(0, spec.train_length, dtype=torch.long), aux=aux)
+    nothing = torch.zeros(0, spec.train_length, dtype=torch.long)  # (0, T)
+    model(nothing, positions=nothing, aux=aux)  # positions are given, so that no table is asked how far it reaches
     return tuple(replace(line, sizes=(batch_size, *line.sizes[1:])) for line in aux.shapes or ())
 
 

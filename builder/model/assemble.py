@@ -25,13 +25,14 @@ def build(
 ) -> LanguageModel:
     """The model that a spec describes, its parameters drawn from `seed` (None: torch's global generator).
 
-    On device="meta" nothing is allocated or drawn. Raises ValueError when `vocab_size` is still None.
+    On device="meta" nothing is allocated or drawn. With a seed, the global generators are left as they were.
+    Raises ValueError when `vocab_size` is still None, or a parameter has no role.
     """
-    if model_spec.vocab_size is None:
-        raise ValueError("model.vocab_size is null: build needs a number; load takes the tokenizer's size")
-    with torch.device(device):
-        model = _assemble(model_spec, model_spec.vocab_size)
-    if torch.device(device).type != "meta":
+    place = torch.device(device)
+    chips = [place] if place.type == "cuda" else []
+    with torch.random.fork_rng(chips, enabled=seed is not None), place:  # torch's own modules draw when they are made
+        model = assemble(model_spec)
+    if place.type != "meta":
         generator = None if seed is None else torch.Generator(device).manual_seed(seed)
         init: Any = model_spec.init.component
         writes = sum(len(layer.parts) for layer in model_spec.layers)
@@ -39,7 +40,11 @@ def build(
     return model if dtype is None else model.to(dtype)
 
 
-def _assemble(spec: ModelSpec, vocab_size: int) -> LanguageModel:
+def assemble(spec: ModelSpec) -> LanguageModel:
+    """The model that a spec describes, its parameters not yet drawn. Raises ValueError without a `vocab_size`."""
+    vocab_size = spec.vocab_size
+    if vocab_size is None:
+        raise ValueError("model.vocab_size is null: build needs a number; load takes the tokenizer's size")
     schemes = {"model": spec.position, **position_slots(spec)}
     positions = nn.ModuleDict({slot: _part(config, spec, 0) for slot, config in schemes.items()})
     slots = [slot if (slot := layer.parts[0].slot) in schemes else "model" for layer in spec.layers]

@@ -88,7 +88,8 @@ class LanguageModel(nn.Module):
         state           what came before, from `new_state`; this pass is appended to it
         last_only       logits and hidden of the last position alone, as prefill needs them
 
-        Raises TooLong when a position has no entry in a table, ValueError for arguments that don't fit together.
+        Raises TooLong when a position has no entry in a table, or the state no room; ValueError for arguments that
+        don't fit together.
         """
         if source is not None or source_mask is not None:
             raise ValueError("source: a decoder reads no source; it needs model.kind: encoder_decoder")
@@ -130,8 +131,14 @@ class LanguageModel(nn.Module):
     ) -> Context:  # fmt: skip
         if state is not None and segments is not None:
             raise ValueError("segments: a state holds one document a row; prefill packed rows without a state")
+        for name, argument in (("attention_mask", real), ("positions", positions), ("segments", segments)):
+            if argument is not None and argument.shape != tokens.shape:
+                found = f"{name} has shape {tuple(argument.shape)} and the tokens of this pass {tuple(tokens.shape)}"
+                raise ValueError(f"{found}; give it one entry for each token of this pass, not for those in the state")
         past = state.length if state is not None else 0
-        self._refuse_past_the_end(past + tokens.shape[1])
+        if state is not None:
+            state.refuse_misfit(tokens)
+        self._refuse_past_the_end(past + tokens.shape[1], positions)
         real = real.bool() if real is not None else None
         ids = positions if positions is not None else self._count(tokens, real, segments, state)
         own = Positions(ids)
@@ -147,7 +154,7 @@ class LanguageModel(nn.Module):
     def _count(self, tokens: Tensor, real: Tensor | None, segments: Tensor | None, state: State | None) -> Tensor:
         """The default positions of this pass, (B, T) or (1, T)."""
         if segments is not None:
-            return count_within(segments)
+            return count_within(segments, real)
         counted = state.counted if state is not None else None
         if real is None and counted is None:
             return count(tokens.shape[1], state.length if state is not None else 0, tokens.device)
@@ -155,12 +162,18 @@ class LanguageModel(nn.Module):
             counted = torch.full(tokens.shape[:1], state.length, device=tokens.device)
         return count_real(torch.ones_like(tokens, dtype=torch.bool) if real is None else real, counted)
 
-    def _refuse_past_the_end(self, length: int) -> None:
+    def _refuse_past_the_end(self, length: int, positions: Tensor | None) -> None:
+        """`length` is what the default positions reach; those that are given are looked at where a table ends."""
         for slot, scheme in self.positions.items():
             limit: int | None = scheme.limit  # type: ignore[assignment]
-            if limit is not None and length > limit:
+            if limit is None:
+                continue
+            reach = length
+            if positions is not None:
+                reach = int(positions.max()) + 1 if positions.numel() else 0
+            if reach > limit:
                 where = "model.position" if slot == "model" else f"model.{slot}.position"
                 raise TooLong(
-                    f"{where}: a sequence of {length} tokens, but the table holds {limit} positions; "
+                    f"{where}: a sequence of {reach} tokens, but the table holds {limit} positions; "
                     f"give at most {limit} tokens, or train a model with a longer table"
                 )

@@ -27,11 +27,13 @@ class Mask:
     real: Tensor | None = None
     segments: Tensor | None = None
     past: int = 0
-    _memo: dict = field(default_factory=dict, repr=False, compare=False)  # shared by all layers of one pass
+    _memo: dict = field(init=False, default_factory=dict, repr=False, compare=False)  # not handed on by `replace`
 
     def within(self, window: int | None) -> Mask:
-        """The same mask seen through a sliding window."""
-        return replace(self, window=window)
+        """The same mask seen through a sliding window; what is written out is shared by all layers of one pass."""
+        seen = replace(self, window=window)
+        object.__setattr__(seen, "_memo", self._memo)
+        return seen
 
     def lower(self, queries: int, keys: int, device: torch.device) -> tuple[bool, Tensor | None]:
         """The cheapest equal thing for a kernel: (is_causal, visible) with visible (B | 1, 1, T, S) bool or None.

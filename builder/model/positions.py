@@ -41,9 +41,10 @@ def count_real(real: Tensor, before: Tensor | None = None) -> Tensor:
     return (seen - 1).clamp_min(0)
 
 
-def count_within(segments: Tensor) -> Tensor:
-    """Positions that restart with each document of a packed row: segments (B, T) -> (B, T)."""
-    index = torch.arange(segments.shape[1], device=segments.device).expand_as(segments)  # (B, T)
+def count_within(segments: Tensor, real: Tensor | None = None) -> Tensor:
+    """Positions as the count of real tokens before in the same document: segments (B, T), real (B, T) bool or None."""
+    seen = (torch.ones_like(segments, dtype=torch.bool) if real is None else real).long()  # (B, T)
+    before = seen.cumsum(1) - seen  # in the whole row
     starts = torch.ones_like(segments, dtype=torch.bool)
     starts[:, 1:] = segments[:, 1:] != segments[:, :-1]
-    return index - torch.where(starts, index, 0).cummax(1).values
+    return before - torch.where(starts, before, 0).cummax(1).values

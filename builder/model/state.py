@@ -72,6 +72,15 @@ class State:
         """Real tokens so far in each row, (B,); None while no padding was seen: then it is `length` everywhere."""
         return None if self.real is None else self.real[:, : self.length].sum(1)
 
+    def refuse_misfit(self, tokens: Tensor) -> None:
+        """Raises ValueError unless the state has a row for each row of tokens (B, T), and T slots left."""
+        (batch, length), used = tokens.shape, self.length
+        if batch != self._batch:
+            raise ValueError(f"the state holds {self._batch} rows and the tokens have {batch}; make a new state")
+        if used + length > self.max_length:
+            found = f"the state has room for {self.max_length} tokens, {used} are in it and {length} more are given"
+            raise ValueError(f"{found}; make it with new_state(batch_size, max_length={used + length} or more)")
+
     def write(self, positions: Tensor, real: Tensor | None) -> None:
         """Notes where the T tokens of this pass stand and which of them are real, at slots length..length+T."""
         end = self.length + positions.shape[1]

@@ -21,7 +21,7 @@ from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
 from .callbacks.checkpoint import Best
-from .callbacks.interrupt import Interrupt
+from .callbacks.interrupt import Interrupt, Interrupted
 from .callbacks.progress import ProgressBar
 from .callbacks.speed import Speed
 from .checkpoint import AtomicIO
@@ -46,16 +46,15 @@ def fit(
     model = build(spec.model, seed=spec.seed)
     model.n_tokens = len(corpus.tokenizer)
     loggers: list[Any] = [JsonlLogger(folder / "metrics.jsonl", axes)]
-    loggers += [
-        targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary) for node in spec.logger.values()
-    ]
+    for node in spec.logger.values():
+        made = targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary)
+        loggers += [made] if made is not None else []  # one that couldn't start has said so
     callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
-    watchers = [Speed(axes.tokens_per_step), ProgressBar(console), Interrupt()]
-    with _quiet():
+    with _quiet(), Interrupt(console) as interrupt:
         trainer: L.Trainer = targets.instantiate(
             spec.trainer,
             logger=loggers,
-            callbacks=[*callbacks, *watchers],
+            callbacks=[*callbacks, Speed(axes.tokens_per_step), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
             max_epochs=-1,
@@ -65,7 +64,10 @@ def fit(
             use_distributed_sampler=False,
             num_sanity_val_steps=0,
         )
-        trainer.fit(Training(spec, model, corpus), ckpt_path=str(checkpoint) if checkpoint else None)
+        try:
+            trainer.fit(Training(spec, model, corpus), ckpt_path=str(checkpoint) if checkpoint else None)
+        except SystemExit:  # what Lightning makes of a KeyboardInterrupt
+            raise Interrupted("stopped at once") from None
     best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
     return model.eval(), {
         "step": trainer.global_step,
@@ -81,8 +83,10 @@ def _quiet() -> Iterator[None]:
     log = logging.getLogger("lightning.pytorch")
     level = log.level
     log.setLevel(logging.WARNING)
-    with warnings.catch_warnings():
-        for said in ("does not have many workers", "has `__len__` defined", "LeafSpec"):
-            warnings.filterwarnings("ignore", message=f".*{said}.*")
-        yield
-    log.setLevel(level)
+    try:
+        with warnings.catch_warnings():
+            for said in ("does not have many workers", "has `__len__` defined", "LeafSpec"):
+                warnings.filterwarnings("ignore", message=f".*{said}.*")
+            yield
+    finally:
+        log.setLevel(level)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
@@ -26,19 +27,28 @@ class Training(L.LightningModule):
         self.spec, self.model, self.corpus = spec, model, corpus
         objective: Any = spec.objective.component
         self.objective = objective(spec.objective)
-        self._window: list[tuple[Tensor, Tensor]] = []
+        self._window: list[Tensor] = []  # of each step since the last log line: (2,), summed loss and targets
         self._summed: list[tuple[Tensor, Tensor]] = []
-        if spec.compile:
-            model.compile()  # in place: no wrapper, so that parameter names stay as they are
+        # The method, not the model: names stay as they are, and generation, whose lengths vary, is not compiled.
+        self._forward: Any = torch.compile(model.forward) if spec.compile else model.forward
+
+    def on_train_start(self) -> None:
+        self._window = [sums.to(self.device) for sums in self._window]
+        progress = self.trainer.fit_loop.epoch_loop.batch_progress
+        progress.total.ready = progress.total.completed  # a checkpoint is written when the next batch is ready
+
+    def on_train_batch_start(self, batch: dict[str, Tensor], index: int) -> None:
+        self.trainer.fit_loop.epoch_loop._batches_that_stepped = self.global_step  # one too many after a resume
+        torch.manual_seed(_draw(self.spec.seed, self.global_step, self.global_rank))
 
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
         total, count = self._losses(batch)
-        self._window.append((total.detach(), count))
+        self._window.append(torch.stack([total.detach(), count]))
         return total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
 
     def on_train_batch_end(self, *_: Any) -> None:
         if self.global_step % self._log_every == 0:
-            total, count = (torch.stack(parts).sum() for parts in zip(*self._window, strict=True))
+            total, count = torch.stack(self._window).sum(0)
             self.log("train/loss", total / count.clamp_min(1))  # over the steps since the last line
             self._window = []
 
@@ -63,9 +73,11 @@ class Training(L.LightningModule):
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
         parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-        if gradient_clip_algorithm == "value":
-            torch.nn.utils.clip_grad_value_(parameters, gradient_clip_val or math.inf)
-        norm = torch.nn.utils.clip_grad_norm_(parameters, self._norm_limit(gradient_clip_val, gradient_clip_algorithm))
+        limit = math.inf if gradient_clip_val is None else gradient_clip_val
+        by_value = gradient_clip_algorithm == "value"
+        norm = torch.nn.utils.clip_grad_norm_(parameters, math.inf if by_value else limit)  # the norm before clipping
+        if by_value:
+            torch.nn.utils.clip_grad_value_(parameters, limit)
         if (self.global_step + 1) % self._log_every == 0:  # logging costs Lightning milliseconds
             self.log_dict({"optim/grad_norm": norm, "optim/lr": optimizer.param_groups[0]["lr"]})
 
@@ -78,13 +90,15 @@ class Training(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         pack(checkpoint, self.spec)
+        checkpoint["window"] = torch.stack(self._window).cpu() if self._window else torch.empty(0, 2)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         unpack(checkpoint, self.spec)
+        self._window = list(checkpoint["window"].unbind())
 
     def _losses(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
         task: Task = self.objective.task(batch)
-        output = self.model(task.inputs, attention_mask=task.attention_mask)
+        output = self._forward(task.inputs, attention_mask=task.attention_mask)
         return self.objective.loss(output.logits, task)
 
     @property
@@ -103,6 +117,7 @@ class Training(L.LightningModule):
     def _over_ranks(self, value: Tensor) -> Tensor:
         return self.trainer.strategy.reduce(value, reduce_op="sum")  # type: ignore[return-value]
 
-    @staticmethod
-    def _norm_limit(limit: float | None, algorithm: str | None) -> float:
-        return math.inf if limit is None or algorithm == "value" else limit
+
+def _draw(seed: int, step: int, rank: int) -> int:
+    """The seed of what is drawn in one step: dropout too needs no state to go on as if never interrupted."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{step}/{rank}".encode()).digest()[:7], "little")

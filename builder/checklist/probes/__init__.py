@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from builder.model.assemble import build
+from builder.model.assemble import assemble
 from builder.model.language_model import LanguageModel
 from builder.spec import ModelSpec
 
@@ -30,7 +30,8 @@ class Specimen:
 def shrink(spec: ModelSpec) -> ModelSpec:
     """The same options on a small model: each kind of layer once or twice, narrow, with few tokens."""
     site = spec.site(0)
-    small = {slot: config.shrink(site) for slot, config in spec.slots.items()}
+    shared = {slot: getattr(spec, slot) for slot in ("norm", "block", "position", "init")}
+    small = {slot: config.shrink(site) for slot, config in (spec.slots | shared).items()}
     dimensions = {
         "d_model": 32,
         "n_layers": max(2, min(spec.n_layers, len(spec.pattern))),
@@ -44,7 +45,7 @@ def shrink(spec: ModelSpec) -> ModelSpec:
 def specimen(spec: ModelSpec) -> Specimen:
     """A small copy of the model, every parameter from N(0, 0.2^2), and tokens to read: the same at each call."""
     generator = torch.Generator().manual_seed(0)
-    model = build(shrink(spec), dtype=torch.float64, seed=0).eval()
+    model = assemble(shrink(spec)).to(torch.float64).eval()  # drawn here, so that a missing role is told and not met
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, _WIDE, generator=generator)

@@ -7,8 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from builder.finding import Finding, Status
 
@@ -31,20 +30,21 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         yield Finding(Status.PASS, 1, "model", found, "proven: every matrix product of a run was counted")
 
 
-class Counter(TorchFunctionMode):
-    """Counts two FLOPs for each multiply-add of the matrix products that are called while it is entered.
+class Counter(TorchDispatchMode):
+    """Counts two FLOPs for each multiply-add of the products that run on the CPU while it is entered.
 
-    torch's own counter does the same below the dispatcher, where importing it costs more than the whole check.
+    It stands where all ways of writing a product have become one of a few. torch's own FLOP counter stands there too,
+    but importing it costs more than the whole check.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         out = func(*args, **(kwargs or {}))
-        if func in _COSTS:
-            self.total += _COSTS[func](out, *args)
+        if func.overloadpacket in _COSTS:
+            self.total += _COSTS[func.overloadpacket](out, *args)
         return out
 
 
@@ -52,34 +52,25 @@ def _product(out: Tensor, a: Tensor, b: Tensor, *_: Any) -> int:
     return 2 * out.numel() * a.shape[-1]
 
 
-def _attention(out: Tensor, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
+def _added_product(out: Tensor, c: Tensor, a: Tensor, b: Tensor, *_: Any) -> int:
+    return _product(out, a, b)
+
+
+def _attention(out: Any, q: Tensor, k: Tensor, v: Tensor, *_: Any) -> int:
     scores = q.shape[:-1].numel() * k.shape[-2]  # (B, H, T, S)
     return 2 * scores * (q.shape[-1] + v.shape[-1])
 
 
-def _einsum(out: Tensor, equation: str, *operands: Tensor) -> int:
-    indices = equation.replace(" ", "").split("->")[0].split(",")
-    sizes = {
-        letter: size
-        for index, operand in zip(indices, operands, strict=True)
-        for letter, size in zip(index, operand.shape, strict=True)
-    }
-    multiplications = 1
-    for size in sizes.values():
-        multiplications *= size
-    return 2 * multiplications * (len(operands) - 1)
+def _convolution(
+    out: Tensor, x: Tensor, weight: Tensor, bias: Any, stride: Any, padding: Any, dilation: Any, back: bool, *_: Any
+) -> int:
+    return 2 * (x if back else out).numel() * weight[0].numel()
 
 
-def _convolution(out: Tensor, x: Tensor, weight: Tensor, *_: Any) -> int:
-    return 2 * out.numel() * weight[0].numel()
-
-
+_ATEN = torch.ops.aten
 _COSTS: dict[Any, Callable[..., int]] = {
-    F.linear: _product,
-    F.scaled_dot_product_attention: _attention,
-    F.conv1d: _convolution,
-    torch.einsum: _einsum,
-    **dict.fromkeys(
-        (torch.matmul, torch.mm, torch.bmm, Tensor.matmul, Tensor.mm, Tensor.bmm, Tensor.__matmul__), _product
-    ),
+    **dict.fromkeys((_ATEN.mm, _ATEN.bmm, _ATEN.mv, _ATEN.dot), _product),
+    **dict.fromkeys((_ATEN.addmm, _ATEN.baddbmm, _ATEN.addmv), _added_product),
+    _ATEN._scaled_dot_product_flash_attention_for_cpu: _attention,
+    _ATEN.convolution: _convolution,
 }

@@ -82,8 +82,9 @@ class GQA(Mixer):
         def shrink(self, site: Site) -> Self:
             kv_heads = min(self.kv_heads, 2)
             heads = kv_heads * min(self.n_heads // self.kv_heads, 2)
+            position = self.position and self.position.shrink(site)
             small = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": self.head_width(site.d_model)}
-            return self.model_copy(update=small)
+            return self.model_copy(update={**small, "position": position})
 
     def __init__(self, config: GQA.Config, site: Site):
         super().__init__()
@@ -132,10 +133,18 @@ class GQA(Mixer):
         found = f"H_q {config.n_heads}, H_kv {config.kv_heads}, d_h {width}"
         if config.d_head is None and site.d_model % config.n_heads:
             rule = f"n_heads must divide d_model={site.d_model}, or d_head be given"
-            fix = f"model.d_model={site.d_model + -site.d_model % config.n_heads}, or a d_head"
+            wider = _fitting(position, -(-site.d_model // config.n_heads)) or width + 1
+            fix = f"model.d_model={wider * config.n_heads}, or a d_head"
             yield Finding(Status.FAIL, 1, "n_heads", str(config.n_heads), rule, fix)
         elif misfit := position.component.misfit(position, width):
-            fix = f"d_head={width + 1}" if width % 2 else "another fraction"
+            wider = _fitting(position, width)
+            fix = "another position scheme" if wider is None else f"d_head={wider}"
             yield Finding(Status.FAIL, 1, "d_head", found, misfit, fix)
         else:
             yield Finding(Status.PASS, 1, "n_heads", found, "query heads share KV heads in equal blocks")
+
+
+def _fitting(position: BaseConfig, width: int) -> int | None:
+    """The next head width from `width` on that a position scheme takes; None when it's far."""
+    misfit = position.component.misfit
+    return next((wider for wider in range(width, 2 * width + 2) if not misfit(position, wider)), None)

@@ -30,7 +30,7 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 @register("kernel", "eager")
 class Eager(Kernel):
-    """softmax over the visible set of (q k^T scale + bias), in float32, times v (chapter 3.2)."""
+    """softmax over the visible set of (q k^T scale + bias), in float32 or wider, times v (chapter 3.2)."""
 
     @staticmethod
     def attend(
@@ -39,7 +39,8 @@ class Eager(Kernel):
         groups = q.shape[2] // k.shape[2]
         k = k.repeat_interleave(groups, dim=2)  # (B, S, H, E)
         v = v.repeat_interleave(groups, dim=2)  # (B, S, H, E)
-        scores = torch.einsum("bthe,bshe->bhts", q, k).float() * scale  # (B, H, T, S)
+        wide = torch.promote_types(q.dtype, torch.float32)
+        scores = torch.einsum("bthe,bshe->bhts", q.to(wide), k.to(wide)).to(wide) * scale  # (B, H, T, S)
         if bias is not None:
             scores = scores + bias
         causal, visible = mask.lower(q.shape[1], k.shape[1], q.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 import torch
 from pydantic import PositiveInt
@@ -28,6 +29,9 @@ class Learned(Position):
 
         name: str = "learned"
         length: PositiveInt | None = None
+
+        def shrink(self, site: Site) -> Self:
+            return self.model_copy(update={"length": None})
 
     def __init__(self, config: Learned.Config, site: Site):
         super().__init__(config, site)

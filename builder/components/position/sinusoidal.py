@@ -41,7 +41,7 @@ class Sinusoidal(Position):
     def check(cls, config: Sinusoidal.Config, site: Site) -> Iterable[Finding]:
         if site.d_model % 2:
             rule = "sines and cosines come in pairs: d_model must be even"
-            yield Finding(Status.FAIL, 3, "name", f"d_model {site.d_model}", rule, f"model.d_model={site.d_model + 1}")
+            yield Finding(Status.FAIL, 1, "name", f"d_model {site.d_model}", rule, f"model.d_model={site.d_model + 1}")
         if site.deploy_length > site.train_length:
             rule = "the formula goes on past the train length, what the model learnt of it mostly doesn't"
             fix = f"model.deploy_length={site.train_length}, or expect worse text past it"

@@ -10,13 +10,16 @@ import lightning as L
 
 
 class Last(L.Callback):
-    """Writes last.ckpt every `every_n_steps` optimizer steps and at the end."""
+    """Writes last.ckpt every `every_n_steps` optimizer steps and at the end.
+
+    To a step belong its log line and its validation, so the checkpoint is written when the next step starts.
+    """
 
     def __init__(self, every_n_steps: int):
         self.every_n_steps = every_n_steps
 
-    def on_train_batch_end(self, trainer: L.Trainer, *_: Any) -> None:
-        if trainer.global_step % self.every_n_steps == 0:
+    def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
+        if trainer.global_step and trainer.global_step % self.every_n_steps == 0:
             save(trainer, "last")
 
     def on_train_end(self, trainer: L.Trainer, module: L.LightningModule) -> None:

@@ -1,0 +1,211 @@
+"""Probes against planted faults: each fault in a registered component is seen by the probe that should see it."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from builder import registry
+from builder.component import Config as BaseConfig
+from builder.finding import Status
+from builder.model.positions import Positions
+
+GQA = registry.find("attention", "gqa")
+GLU = registry.find("ffn", "glu")
+RoPE = registry.find("position", "rope")
+Sinusoidal = registry.find("position", "sinusoidal")
+
+
+class Right(GQA):
+    """No fault at all."""
+
+
+class Window(GQA):
+    """No fault: it sees two tokens, and says so."""
+
+    def sees(self, mask):
+        return mask.within(2)
+
+
+class Unmasked(GQA):
+    """Ignores the causal mask."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=replace(ctx.mask, causal=False)))
+
+
+class LeaksByState(GQA):
+    """Ignores the causal mask only behind a state, where no pass in training ever is."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, ctx if ctx.state is None else replace(ctx, mask=replace(ctx.mask, causal=False)))
+
+
+class Forgets(GQA):
+    """Reads its state, but never what came before this pass."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, state=None, mask=replace(ctx.mask, past=0, real=None)))
+
+
+class Alone(GQA):
+    """Sees itself only, and doesn't say so."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=ctx.mask.within(1)))
+
+
+class Hides(GQA):
+    """Sees two tokens, and doesn't say so."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=ctx.mask.within(2)))
+
+
+class SeesPads(GQA):
+    """Ignores the padding mask."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=replace(ctx.mask, real=None)))
+
+
+class LateRoPE(RoPE):
+    """One position late in decode."""
+
+    def rotate(self, x, positions):
+        return super().rotate(x, Positions(positions.ids + 1) if x.shape[1] == 1 else positions)
+
+
+class LateSines(Sinusoidal):
+    """One position late in decode."""
+
+    def embed(self, x, positions):
+        return super().embed(x, Positions(positions.ids + 1) if x.shape[1] == 1 else positions)
+
+
+class CountsPads(Sinusoidal):
+    """Counts the pads in front, which the positions it is given don't."""
+
+    def embed(self, x, positions):
+        pads = (positions.ids == 0).sum(-1, keepdim=True) - 1
+        return super().embed(x, Positions(positions.ids + pads.clamp_min(0)))
+
+
+class Liar(GLU):
+    """Says that it costs half of what it does."""
+
+    def flops(self, tokens):
+        return super().flops(tokens) // 2
+
+
+class HiddenProduct(GLU):
+    """Multiplies what it doesn't state."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, ctx) + 0 * (x @ x.transpose(1, 2) @ x)
+
+
+class NoRole(GLU):
+    """Holds a parameter that nobody described."""
+
+    def __init__(self, config, site):
+        super().__init__(config, site)
+        self.temperature = nn.Parameter(torch.ones(site.d_model))
+
+    def forward(self, x, ctx):
+        return super().forward(x, ctx) * self.temperature
+
+
+ATTENTION, FFN, POSITION = "model.attention", "model.ffn", "model.position"
+KNOBS = {ATTENTION: {"n_heads": 4}, FFN: {"d_ff": 48}, POSITION: {}}
+# class: (slot, the findings that are no PASS: (status, section, a part of what is found))
+FAULTS = {
+    Unmasked: (ATTENTION, [("FAIL", 2, "moves with token"), ("FAIL", 2, "the whole model"), ("FAIL", 3, "split")]),
+    LeaksByState: (ATTENTION, [("FAIL", 3, "split")]),
+    Forgets: (ATTENTION, [("FAIL", 3, "split")]),
+    Alone: (ATTENTION, [("WARN", 2, "ignores token"), ("WARN", 2, "the whole model")]),
+    Hides: (ATTENTION, [("WARN", 2, "ignores token"), ("WARN", 2, "the whole model")]),
+    SeesPads: (ATTENTION, [("FAIL", 3, "pads on the left")]),
+    LateRoPE: (POSITION, [("FAIL", 3, "split")]),
+    LateSines: (POSITION, [("FAIL", 3, "split")]),
+    CountsPads: (POSITION, [("FAIL", 3, "pads on the left")]),
+    Liar: (FFN, [("FAIL", 1, "FLOPs stated")]),
+    HiddenProduct: (FFN, [("FAIL", 1, "FLOPs stated")]),
+    NoRole: (FFN, [("FAIL", 4, "GLU, no role"), ("FAIL", 4, "no role")]),
+}
+
+
+@pytest.fixture
+def judged(plant, judge):
+    """judged(cls, slot): the report on the passing config with a class planted in a slot."""
+
+    def run(cls, slot):
+        plant(slot.removeprefix("model."), "planted")(cls)
+        return judge({slot: {"name": "planted", **KNOBS[slot]}}, probes=True)
+
+    return run
+
+
+@pytest.mark.parametrize("cls", FAULTS, ids=lambda cls: cls.__name__)
+def test_a_planted_fault_is_seen(judged, cls):
+    slot, expected = FAULTS[cls]
+    report = judged(cls, slot)
+    told = [finding for finding in report.findings if finding.status is not Status.PASS]
+    for status, section, found in expected[:1] if cls is NoRole else expected:
+        found = found.replace("GLU", cls.__name__)
+        assert any(f.status == status and f.section == section and found in f.found for f in told), f"{report}"
+    assert report.ok == all(status != "FAIL" for status, *_ in expected)
+
+
+@pytest.mark.parametrize(
+    ("cls", "slot"),
+    [(Right, ATTENTION), (Window, ATTENTION), (GQA, ATTENTION), (GLU, FFN), (RoPE, POSITION), (Sinusoidal, POSITION)],
+    ids=lambda value: getattr(value, "__name__", value),
+)
+def test_what_has_no_fault_passes(judged, cls, slot):
+    heir = type(f"Heir{cls.__name__}", (cls,), {"__module__": __name__})
+    report = judged(heir, slot)
+    assert report.ok and report.counts["WARN"] == 0, f"{report}"
+
+
+@pytest.mark.parametrize(
+    ("cls", "passes"),
+    [
+        (LeaksByState, (2, "the whole model")),
+        (SeesPads, (3, "split")),
+        (CountsPads, (3, "split")),
+        (Liar, (2, "model")),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_other_probes_do_not_blame_it(judged, cls, passes):
+    section, found = passes
+    report = judged(cls, FAULTS[cls][0])
+    told = [f for f in report.findings if f.section == section and found in f.found]
+    assert told and all(f.status is Status.PASS for f in told), f"{report}"
+
+
+@pytest.mark.parametrize("room", ["attention", "ffn", "position", "block", "norm"])
+def test_every_component_there_is_passes_its_probes(judge, room):
+    needs = {"attention": KNOBS[ATTENTION], "ffn": KNOBS[FFN]}
+    for name in registry.names(room):
+        report = judge({f"model.{room}": {"name": name, **needs.get(room, {})}}, probes=True)
+        assert report.ok and report.counts["WARN"] == 0, f"{name}\n{report}"
+
+
+@pytest.mark.parametrize("kernel", registry.names("kernel"))
+def test_every_kernel_passes_the_probes(judge, kernel):
+    assert judge({ATTENTION: {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "kernel": kernel}}, probes=True).ok
+
+
+def test_a_component_without_a_verdict_is_unknown(plant, judge):
+    Position = RoPE.__mro__[1]
+
+    class Silent(Position):
+        class Config(BaseConfig):
+            name: str = "silent"
+
+    plant("position", "silent")(Silent)
+    report = judge({POSITION: {"name": "silent"}}, probes=True)
+    assert [f.status for f in report.findings if f.path == "model.position.name"] == [Status.UNKNOWN]

@@ -1,0 +1,79 @@
+"""Feed-forward parts against the formulas of chapter 3.5, each activation written out with math's own functions."""
+
+import math
+
+import pytest
+import torch
+
+from builder import registry
+from builder.components.ffn import ACTIVATIONS
+
+D, F = 32, 12
+BY_HAND = {
+    "relu": lambda z: max(z, 0.0),
+    "gelu": lambda z: z * 0.5 * (1 + math.erf(z / math.sqrt(2))),
+    "gelu_tanh": lambda z: 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
+    "silu": lambda z: z / (1 + math.exp(-z)),
+}
+MATRICES = {"mlp": 2, "glu": 3}
+
+
+@pytest.fixture
+def ffn(config, site, wide):
+    def make(name, **knobs):
+        chosen = config("ffn", name, d_ff=F, **knobs)
+        return wide(chosen.component(chosen, site()))
+
+    return make
+
+
+def affine(linear, x):
+    return x @ linear.weight.T + (0 if linear.bias is None else linear.bias)
+
+
+def by_hand(name, module, x, activation):
+    act = lambda z: z.detach().clone().apply_(BY_HAND[activation])  # noqa: E731
+    if name == "mlp":
+        return affine(module.down, act(affine(module.up, x)))
+    return affine(module.down, act(affine(module.gate, x)) * affine(module.up, x))
+
+
+def test_every_activation_is_written_out_here():
+    assert set(BY_HAND) == set(ACTIVATIONS) and set(MATRICES) <= set(registry.names("ffn"))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", BY_HAND)
+@pytest.mark.parametrize("name", MATRICES)
+def test_equals_the_formula(ffn, context, name, activation, bias):
+    module, x = ffn(name, activation=activation, bias=bias), torch.randn(2, 5, D, dtype=torch.float64) * 3
+    out = module(x, context(5))
+    assert torch.allclose(out, by_hand(name, module, x, activation), atol=1e-12)
+    assert (out - by_hand(name, module, x, "silu" if activation == "relu" else "relu")).abs().max() > 1e-3
+
+
+def test_gate_and_up_are_not_interchanged(ffn, context):
+    module, x = ffn("glu"), torch.randn(2, 5, D, dtype=torch.float64) * 3
+    out = module(x, context(5))
+    module.gate, module.up = module.up, module.gate
+    assert (out - module(x, context(5))).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("name", MATRICES)
+def test_parameters_follow_the_formula(ffn, name, bias):
+    biases = ((MATRICES[name] - 1) * F + D) * bias
+    assert sum(p.numel() for p in ffn(name, bias=bias).parameters()) == MATRICES[name] * D * F + biases
+
+
+@pytest.mark.parametrize("name", registry.names("ffn"))
+def test_each_position_is_transformed_alone(ffn, context, name):
+    module, x = ffn(name), torch.randn(1, 5, D, dtype=torch.float64)
+    one = torch.cat([module(x[:, t : t + 1], context(1)) for t in range(5)], dim=1)
+    assert torch.allclose(module(x, context(5)), one, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", MATRICES)
+def test_what_writes_to_the_stream_says_so(ffn, name):
+    roles = {child: module.roles["weight"] for child, module in ffn(name).named_children() if hasattr(module, "roles")}
+    assert roles.pop("down") == "residual" and set(roles.values()) == {"matrix"}

@@ -1,0 +1,128 @@
+"""W&B beside a run: one run each, closed however it ends, with nested config, ledger and axes; never the run's ruin."""
+
+import json
+import os
+import signal
+import struct
+import time
+from functools import partial
+from pathlib import Path
+
+import pytest
+import wandb
+from wandb.proto import wandb_internal_pb2
+
+from builder.experiments.train import Stopped
+from tests.tiny_run import only_run, plant, rows, summary, trained
+
+WANDB = "logger=wandb_offline"
+
+
+def records(folder: Path):
+    """The records of the one offline run below `folder`: a log in 32 KiB blocks, a record in one or more pieces."""
+    (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
+    data, place, whole = file.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        room = 32768 - place % 32768
+        if room < 7:
+            place += room
+            continue
+        _, size, kind = struct.unpack("<IHB", data[place : place + 7])
+        whole += data[place + 7 : place + 7 + size]
+        place += 7 + size
+        if kind in (1, 4):  # the only piece, or the last one
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(whole)
+            yield record
+            whole = b""
+
+
+def items(parts):
+    return {"/".join(part.nested_key) or part.key: json.loads(part.value_json) for part in parts}
+
+
+def exit_code(folder):
+    """The exit code of the run; the service that writes the file may lag behind a moment."""
+    for _ in range(100):
+        if ends := of_kind(folder, "exit"):
+            return ends[0].exit_code
+        time.sleep(0.05)
+    return None
+
+
+def of_kind(folder, kind):
+    return [getattr(record, kind) for record in records(folder) if record.WhichOneof("record_type") == kind]
+
+
+def test_a_completed_run_and_one_after_it(tmp_path):
+    first = trained(tmp_path, WANDB, "output.name=one", "output.tags=[small]").path
+    assert wandb.run is None
+    second = trained(tmp_path, WANDB, "output.name=two", "trainer.max_steps=6").path
+    for path in (first, second):
+        assert len(list(path.glob("wandb/offline-run-*"))) == 1
+        assert exit_code(path) == 0
+    run = of_kind(first, "run")[0]
+    assert (run.project, run.run_group, run.display_name, list(run.tags)) == ("archlab", "main", "one", ["small"])
+    config = items([part for record in of_kind(first, "config") for part in record.update] + list(run.config.update))
+    assert config["model"]["attention"]["n_heads"] == 2
+    assert config["optimizer"]["weight_decay"] == 0.1
+    said = items(part for record in of_kind(first, "summary") for part in record.update)
+    assert said["status"] == "completed"
+    assert {key: said[key] for key in said if key.startswith("ledger/")} == summary(first)["ledger"]
+    for path, ends in ((first, [4, 8, 12]), (second, [4])):
+        history = [items(record.item) for record in of_kind(path, "history")]
+        validations = [row for row in history if "val/loss" in row]
+        assert [(row["step"], row["tokens"]) for row in validations] == [(end, end * 64) for end in ends]
+        losses = [row["val/loss"] for row in rows(path) if "val/loss" in row]
+        assert [row["val/loss"] for row in validations] == losses
+    axes = [metric.step_metric for metric in of_kind(first, "metric") if metric.glob_name == "*"]
+    assert axes[-1] == "step"  # after Lightning's own: the last one counts
+
+
+@pytest.mark.parametrize(
+    ("action", "error", "status"),
+    [
+        (partial(os.kill, os.getpid(), signal.SIGINT), Stopped, "interrupted"),
+        (lambda: 1 / 0, ZeroDivisionError, "failed"),
+    ],
+    ids=["interrupted", "failed"],
+)
+def test_closed_however_it_ends(tmp_path, monkeypatch, action, error, status):
+    plant(monkeypatch, 5, action)
+    with pytest.raises(error):
+        trained(tmp_path, WANDB)
+    assert wandb.run is None
+    path = only_run(tmp_path)
+    assert exit_code(path) == 1
+    said = items(part for record in of_kind(path, "summary") for part in record.update)
+    assert said["status"] == summary(path)["status"] == status
+
+
+def test_a_planted_fault_is_the_reason(tmp_path, monkeypatch):
+    def fault():
+        raise ValueError("a planted fault")
+
+    plant(monkeypatch, 5, fault)
+    with pytest.raises(ValueError, match="a planted fault"):
+        trained(tmp_path)
+    said = summary(only_run(tmp_path))
+    assert (said["status"], said["reason"]) == ("failed", "ValueError: a planted fault")
+
+
+def test_no_logger_no_folder(tmp_path):
+    assert not (trained(tmp_path, "logger=none").path / "wandb").exists()
+
+
+@pytest.mark.parametrize("error", [wandb.errors.CommError("no network"), wandb.errors.UsageError("no key")], ids=repr)
+def test_a_run_survives_a_wandb_that_cannot_start(tmp_path, monkeypatch, capsys, error):
+    def refuse(*args, **kwargs):
+        raise error
+
+    monkeypatch.setattr(wandb, "init", refuse)
+    path = trained(tmp_path, WANDB).path
+    said = capsys.readouterr().err
+    assert "W&B did not start" in said
+    assert str(error) in said
+    assert f"{path}/metrics.jsonl" in said
+    assert summary(path)["status"] == "completed"
+    assert rows(path)[-1]["step"] == 12

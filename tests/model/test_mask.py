@@ -1,0 +1,68 @@
+"""Every combination of mask conditions against a Python predicate, and what may share what was written out."""
+
+from dataclasses import replace
+from itertools import product
+
+import pytest
+import torch
+
+from builder.model.mask import Mask
+
+B, S = 2, 7
+CPU = torch.device("cpu")
+REAL = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1]], dtype=torch.bool)
+SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [4, 4, 4, 4, 3, 3, 3]])
+CONDITIONS = list(product([True, False], [None, 1, 2, 7, 50], [None, REAL], [None, SEGMENTS], [(7, 0), (3, 4), (1, 6)]))
+
+
+def sees(mask, b, query, key):
+    """Whether, by words: all conditions that are set hold."""
+    at = query + mask.past
+    if mask.causal and key > at:
+        return False
+    if mask.window is not None and key <= at - mask.window:
+        return False
+    if mask.real is not None and not mask.real[b, key]:
+        return False
+    return mask.segments is None or bool(mask.segments[b, at] == mask.segments[b, key])
+
+
+def predicate(mask, queries):
+    cells = [[[sees(mask, b, t, s) for s in range(S)] for t in range(queries)] for b in range(B)]
+    return torch.tensor(cells)[:, None]  # (B, 1, T, S)
+
+
+@pytest.mark.parametrize(("causal", "window", "real", "segments", "split"), CONDITIONS)
+def test_what_is_written_out_is_the_predicate(causal, window, real, segments, split):
+    queries, past = split
+    mask = Mask(causal=causal, window=window, real=real, segments=segments, past=past)
+    expected = predicate(mask, queries)
+    assert torch.equal(mask.dense(queries, S, CPU).expand_as(expected), expected)
+    is_causal, visible = mask.lower(queries, S, CPU)
+    if is_causal:  # torch's flag stands for the lower triangle
+        assert visible is None
+        assert torch.equal(torch.ones(queries, S).tril().bool().expand_as(expected), expected)
+    else:
+        assert torch.equal(torch.tensor(True).expand_as(expected) if visible is None else visible.expand_as(expected),
+                           expected)  # fmt: skip
+
+
+def test_a_predicate_off_by_one_is_seen():
+    for broken, right in ((Mask(window=2), Mask(window=3)), (Mask(past=3), Mask(past=4)), (Mask(causal=False), Mask())):
+        queries = 3
+        assert not torch.equal(broken.dense(queries, S, CPU).expand(B, 1, queries, S), predicate(right, queries))
+
+
+def test_layers_of_one_window_share_one_tensor():
+    mask = Mask(real=REAL)
+    assert mask.within(3).dense(S, S, CPU) is mask.within(3).dense(S, S, CPU)
+    assert mask.within(3).dense(S, S, CPU) is not mask.within(4).dense(S, S, CPU)
+    assert mask.within(None).dense(S, S, CPU) is mask.dense(S, S, CPU)
+
+
+@pytest.mark.parametrize("change", [{"causal": False}, {"real": REAL}, {"segments": SEGMENTS}, {"past": 2}])
+def test_a_changed_mask_does_not_get_what_the_first_wrote_out(change):
+    mask = Mask()
+    mask.dense(4, S, CPU)
+    changed = replace(mask, **change)
+    assert torch.equal(changed.dense(4, S, CPU).expand(B, 1, 4, S), predicate(changed, 4))

@@ -1,0 +1,141 @@
+"""Every YAML says what it is, composes, loads and passes the checklist, alone and with every other part of a layer."""
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tokenizers
+import torch
+
+from builder.checklist import check
+from builder.compose import CONF, ROOT, compose
+from builder.load import load
+
+FILES = sorted([*CONF.rglob("*.yaml"), *(ROOT / "recipes" / "arch").glob("*.yaml")])
+ROOTS = [file.stem for file in CONF.glob("*.yaml")]
+PARTS = ("position", "norm", "block", "ffn", "attention")
+SMALL = ["d_model=32", "n_layers=2", "train_length=16", "deploy_length=16", "attention.n_heads=4", "ffn.d_ff=64"]
+MOST = 128  # combinations that are run: all of them, or so many drawn from them
+
+
+def says_what_it_is(text: str) -> bool:
+    """Whether the file opens with a comment, beside Hydra's `# @package`, that ends a sentence."""
+    opening: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("#"):
+            break
+        opening.append(line.lstrip("# "))
+    said = [line for line in opening if not line.startswith("@")]
+    return bool(said) and any(line.rstrip().endswith((".", ";", ":", ",")) for line in said) and len(said[0]) > 10
+
+
+def group_of(file: Path) -> tuple[str, str]:
+    """(group, option) of a YAML, e.g. ("model/norm", "rmsnorm"); arch lives in recipes/."""
+    home = CONF if file.is_relative_to(CONF) else ROOT / "recipes"
+    return str(file.parent.relative_to(home)), file.stem
+
+
+OPTIONS = [group_of(file) for file in FILES if file.parent != CONF]
+CHOICES = {part: [option for group, option in OPTIONS if group == f"model/{part}"] for part in PARTS}
+
+
+def combinations() -> list[tuple[str, ...]]:
+    every = list(product(*CHOICES.values()))
+    return sorted(random.Random(0).sample(every, min(MOST, len(every))))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def one_thread() -> Iterator[None]:
+    """Models this small run fastest on one thread."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def missing(node: Any, path: str = "") -> Iterator[str]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from missing(value, f"{path}.{key}".strip("."))
+    elif node == "???":
+        yield path
+
+
+@pytest.fixture(scope="module")
+def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], dict[str, Any]]:
+    """Composes, with something real wherever `???` stands."""
+    home = tmp_path_factory.mktemp("given")
+    (home / "text.txt").write_text("To be, or not to be. " * 50)
+    words = tokenizers.models.WordLevel({"<eos>": 0, "<pad>": 1, "be": 2}, unk_token="<eos>")
+    tokenizers.Tokenizer(words).save(str(home / "tokenizer.json"))
+    given = {"data.path": home / "text.txt", "tokenizer.path": home / "tokenizer.json"}
+
+    def fill(overrides: list[str]) -> dict[str, Any]:
+        config = compose(overrides)
+        wanted = list(missing(config))
+        return compose([*overrides, *(f"{path}={given[path]}" for path in wanted)]) if wanted else config
+
+    return fill
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_a_yaml_says_what_it_is(file: Path):
+    assert says_what_it_is(file.read_text("utf-8"))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "name: x\n", "\n# Late comment.\n", "# @package _global_\nname: x\n", "#\n", "# x"]
+)
+def test_a_yaml_that_does_not_say_is_seen(text: str):
+    assert not says_what_it_is(text)
+
+
+def test_every_folder_is_seen():
+    groups = {group for group, _ in OPTIONS}
+    assert {"model", "model/norm", "model/attention", "data", "trainer", "logger", "experiment"} <= groups
+    assert {"train", "check", "generate"} <= set(ROOTS)
+    assert all(CHOICES.values())
+
+
+@pytest.mark.parametrize("name", ROOTS)
+def test_every_job_composes(name: str):
+    assert compose([], name)
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS)
+def test_every_option_loads_and_fails_no_question(group: str, option: str, filled: Callable[[list[str]], Any]):
+    spec = load(filled([f"{group}={option}"]))
+    assert load(spec.to_dict()) == spec
+    failures = check(spec, probes=False).failures
+    assert not failures, "\n".join(f"{finding.path}: {finding.found}; {finding.rule}" for finding in failures)
+
+
+@pytest.fixture(scope="module")
+def small() -> dict[str, Any]:
+    return compose([f"model.{change}" for change in SMALL])
+
+
+@pytest.fixture(scope="module")
+def choices() -> dict[tuple[str, str], dict[str, Any]]:
+    """The composed slot of every choice of a part, in the small model."""
+    changes = [f"model.{change}" for change in SMALL]
+    pairs = [(part, option) for part, options in CHOICES.items() for option in options]
+    return {(part, option): compose([f"model/{part}={option}", *changes])["model"][part] for part, option in pairs}
+
+
+@pytest.mark.parametrize("chosen", combinations(), ids="-".join)
+def test_the_parts_of_a_layer_go_together(chosen: tuple[str, ...], small: dict[str, Any], choices: dict[Any, Any]):
+    slots = {part: choices[part, option] for part, option in zip(PARTS, chosen, strict=True)}
+    spec = load(small | {"model": small["model"] | slots})
+    report = check(spec)
+    assert report.ok, str(report)
+    assert all(finding.found != "not run" for finding in report.findings), "a probe was left out"
+
+
+def test_parts_that_do_not_go_together_are_seen(small: dict[str, Any], choices: dict[Any, Any]):
+    learned = small["model"] | {"position": choices["position", "learned"], "deploy_length": 32}
+    report = check(load(small | {"model": learned}))
+    assert [finding.path for finding in report.failures] == ["model.position.length"]
