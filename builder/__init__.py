@@ -6,6 +6,8 @@ Everything public is named here and imported only when it is asked for, so that 
 from __future__ import annotations
 
 import importlib
+import sys
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -66,6 +68,17 @@ __all__ = [
     "refuse",
     "register",
 ]
+
+
+class _Public(ModuleType):
+    """Keeps a public function where Python would put the file of the same name once that is imported."""
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _WHERE and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Public
 
 
 def __getattr__(name: str) -> Any:

@@ -21,6 +21,9 @@ CONF = ROOT / "conf"
 GROUPS = (CONF, ROOT / "recipes")
 """Where groups are looked for: conf/, and recipes/ for `arch=`."""
 
+TEXTS = ("prompt", "sample.prompt")
+"""Keys whose value is taken as typed: a prompt may hold commas, quotes and brackets, which are Hydra's grammar."""
+
 _SEARCH = "hydra.searchpath=[pkg://recipes]"
 _VALUE = re.compile(r"^(?P<key>[A-Za-z_][\w.@/]*)=")
 
@@ -32,13 +35,26 @@ def compose(overrides: Sequence[str] = (), config_name: str = "train") -> dict[s
     """
     register_resolvers()
     GlobalHydra.instance().clear()
+    texts = [word.partition("=") for word in overrides if word.partition("=")[0] in TEXTS]
+    others = [word for word in overrides if word.partition("=")[0] not in TEXTS]
     try:
         with initialize_config_dir(str(CONF), version_base="1.3", job_name="archlab"):
-            return plain(hydra_compose(config_name, overrides=adapt(overrides)))
+            config = hydra_compose(config_name, overrides=adapt(others))
+        return _with_texts(plain(config), {key: text for key, _, text in texts})
     except (HydraException, OmegaConfBaseException) as error:
         raise ArchlabError(reason(error)) from None
     except ValueError as error:  # Hydra's own, which don't say where
         raise ArchlabError(f"{reason(error)}; found in {' '.join(overrides)}") from None
+
+
+def _with_texts(config: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    for path, text in texts.items():
+        *parents, key = path.split(".")
+        node = config
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[key] = text
+    return config
 
 
 def plain(config: DictConfig) -> dict[str, Any]:
@@ -58,7 +74,7 @@ def reason(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    text = str(error).partition("\nConfig search path:")[0].strip()
+    text = str(error).partition("\nConfig search path:")[0].strip().replace("'++", "'")
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return f"{error.full_key}: {text.partition(chr(10))[0]}"
     typed = error.override.removeprefix("++") if isinstance(error, OverrideParseException) else ""

@@ -29,6 +29,11 @@ class Problem:
         return "\n".join(lines)
 
 
+def shown(value: object) -> str:
+    """A config value as YAML writes it."""
+    return str(value).lower() if isinstance(value, bool) else "null" if value is None else repr(value)
+
+
 class ConfigError(ArchlabError):
     """Every problem of one config, together."""
 

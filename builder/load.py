@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 
 from . import registry, targets
 from .component import Room
-from .errors import ConfigError, Problem
+from .errors import ConfigError, Problem, shown
 from .spec import RunSpec
 
 S = TypeVar("S", bound=BaseModel)
@@ -91,14 +91,14 @@ def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDeta
         return _unknown(schema, config, line, steps)
     if line["type"] == "missing":
         if isinstance(parent, list | tuple):
-            return Problem(".".join(steps[:-1]), repr(parent), f"{int(steps[-1]) + 1} entries or more")
+            return Problem(".".join(steps[:-1]), shown(parent), f"{int(steps[-1]) + 1} entries or more")
         return Problem(path, "nothing", "this key is required", f"{path}=...")
     rule = context.get("rule") or _RULES.get(line["type"]) or line["msg"].removeprefix("Value error, ")
     fix = context.get("fix", "")
     if line["type"] == "not_a_slot":
         given = line["input"]
         fix = f"{'/'.join(steps)}={given}" if isinstance(given, str) else f"{path}.name=..."
-    found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else repr(line["input"])
+    found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else shown(line["input"])
     return Problem(path, found, rule.replace("Input should be ", "must be "), fix)
 
 
@@ -122,7 +122,7 @@ def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDeta
     close = _closest(key, where, (other for other in _keys(schema, config) if other != path))
     unnamed = f"{path}.name=..." if slot and isinstance(line["input"], Mapping) else ""
     fix = f"did you mean {close}?" if close else unnamed
-    return Problem(path, repr(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}{slot}", fix)
+    return Problem(path, shown(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}{slot}", fix)
 
 
 def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
@@ -194,5 +194,5 @@ def _at(config: Any, path: list[str]) -> Any:
 def choose(value: Any, path: str, allowed: tuple[Any, ...]) -> Any:
     """`value`, which must be one of `allowed`; raises ConfigError naming `path` when it isn't."""
     if value not in allowed:
-        raise ConfigError([Problem(path, repr(value), f"one of {', '.join(map(str, allowed))}")])
+        raise ConfigError([Problem(path, shown(value), f"one of {', '.join(map(str, allowed))}")])
     return value

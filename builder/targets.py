@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from pydantic import TypeAdapter, ValidationError
 
-from .errors import Problem, nearest
+from .errors import Problem, nearest, shown
 
 SECTIONS = ("trainer", "logger", "callbacks")
 _HOPS = 8  # re-exports followed before giving up
@@ -70,13 +70,13 @@ def _node(node: Mapping[str, Any], path: str) -> Iterator[Problem]:
     target = node["_target_"]
     rule = "a class or function by its import path, of a package that is installed"
     if not isinstance(target, str) or not re.fullmatch(r"\w+(\.\w+)+", target) or not _installed(target):
-        yield Problem(f"{path}._target_", repr(target), rule)
+        yield Problem(f"{path}._target_", shown(target), rule)
         return
     try:
         signature = _signature(target)
     except _Missing as error:
         fix = f"did you mean {error.nearest}?" if error.nearest else ""
-        yield Problem(f"{path}._target_", repr(target), f"{rule}; {error}", fix)
+        yield Problem(f"{path}._target_", shown(target), f"{rule}; {error}", fix)
         return
     if signature is None:
         return  # can't be read from source; calling it will tell
@@ -89,7 +89,7 @@ def _node(node: Mapping[str, Any], path: str) -> Iterator[Problem]:
         elif not open_ended:
             close = nearest(key, arguments)
             taken = f"{target} takes no such argument; it takes {', '.join(arguments)}"
-            yield Problem(f"{path}.{key}", repr(value), taken, f"did you mean {path}.{close}?" if close else "")
+            yield Problem(f"{path}.{key}", shown(value), taken, f"did you mean {path}.{close}?" if close else "")
 
 
 def _typed(annotation: ast.expr | None, value: Any, path: str) -> Iterator[Problem]:
@@ -100,7 +100,7 @@ def _typed(annotation: ast.expr | None, value: Any, path: str) -> Iterator[Probl
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         rules = (line["msg"].replace("Input should be ", "must be ") for line in error.errors())
-        yield Problem(path, repr(value), " or ".join(rules))
+        yield Problem(path, shown(value), " or ".join(rules))
 
 
 def _kind(annotation: ast.expr | None) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 from rich.console import Console
@@ -12,6 +11,7 @@ from builder import check, load
 from builder.checklist.render import render
 from builder.cli import main
 from builder.data import cache_folder, prepare
+from builder.errors import ArchlabError
 from builder.ledger import ledger
 from builder.load import choose
 
@@ -33,7 +33,7 @@ def job(config: dict[str, Any]) -> None:
         console.print(render(report, title=f"Checklist of config {spec.hash}"))
         console.print(f"\n{costs}" if costs else "", highlight=False)
     if not report.ok:
-        sys.exit(1)
+        raise ArchlabError(f"the checklist fails at {', '.join(finding.path for finding in report.failures)}")
 
 
 if __name__ == "__main__":

@@ -9,14 +9,12 @@ os.environ.update(
     WANDB_MODE="offline",
     WANDB_SILENT="true",
 )
-if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["OMP_NUM_THREADS"] = "1"  # for the processes that tests start, too
+os.environ["OMP_NUM_THREADS"] = "1"  # tiny tensors gain nothing from two, and suffer when others run
 
 import pytest
 import torch
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    torch.set_num_threads(1)
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,6 @@ import pytest
 from builder import cli
 from builder.errors import ArchlabError
 from builder.finding import SECTIONS
-from builder.ledger import ledger
 from builder.load import load
 from recipes import check
 
@@ -134,14 +133,6 @@ def test_the_config_can_be_printed(command: Command, jobs: Any, capsys: pytest.C
 
 
 @pytest.fixture
-def recipe(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """The recipe, with the functions that it means whatever was imported before it."""
-    monkeypatch.setattr(check, "load", load)
-    monkeypatch.setattr(check, "ledger", ledger)
-    return check
-
-
-@pytest.fixture
 def small(tmp_path: Path) -> list[str]:
     """Overrides of a run on a short text, which lies outside the folder that the command runs in."""
     text = tmp_path.parent / f"{tmp_path.name}.txt"
@@ -149,10 +140,8 @@ def small(tmp_path: Path) -> list[str]:
     return ["data=text", f"data.path={text}", *(f"model.{change}" for change in SMALL)]
 
 
-def test_check_prints_json(
-    command: Command, recipe: Any, small: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
-):
-    assert command(recipe.job, "check", "format=json", *small) == 0
+def test_check_prints_json(command: Command, small: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    assert command(check.job, "check", "format=json", *small) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["ok"] is True and report["counts"]["FAIL"] == 0 and report["ledger"]
     assert {finding["section"] for finding in report["findings"]} == set(SECTIONS)
@@ -160,10 +149,10 @@ def test_check_prints_json(
 
 
 def test_check_prints_json_of_a_failure_and_exits_1(
-    command: Command, recipe: Any, small: list[str], capsys: pytest.CaptureFixture[str]
+    command: Command, small: list[str], capsys: pytest.CaptureFixture[str]
 ):
     wrong = ["model.attention.n_heads=3", "model.attention.n_kv_heads=3"]
-    assert command(recipe.job, "check", "format=json", *small, *wrong) == 1
+    assert command(check.job, "check", "format=json", *small, *wrong) == 1
     report = json.loads(capsys.readouterr().out)
     failed = [finding["path"] for finding in report["findings"] if finding["status"] == "FAIL"]
     assert report["ok"] is False and "model.attention.n_heads" in failed and report["ledger"] is None
@@ -171,9 +160,9 @@ def test_check_prints_json_of_a_failure_and_exits_1(
 
 @pytest.mark.parametrize("probes", ["true", "false"])
 def test_check_prints_every_section(
-    probes: str, command: Command, recipe: Any, small: list[str], capsys: pytest.CaptureFixture[str]
+    probes: str, command: Command, small: list[str], capsys: pytest.CaptureFixture[str]
 ):
-    assert command(recipe.job, "check", f"probes={probes}", *small) == 0
+    assert command(check.job, "check", f"probes={probes}", *small) == 0
     out = capsys.readouterr().out
     places = [out.find(f"{number}. {title}") for number, title in SECTIONS.items()]
     assert -1 not in places and places == sorted(places)
@@ -185,9 +174,9 @@ def test_check_prints_every_section(
     [("format=xml", "format: found 'xml'"), ("probes=3", "probes: found 3"), ("formatt=json", "formatt: found 'json'")],
 )
 def test_a_wrong_knob_of_check_is_refused(
-    override: str, said: str, command: Command, recipe: Any, capsys: pytest.CaptureFixture[str]
+    override: str, said: str, command: Command, capsys: pytest.CaptureFixture[str]
 ):
-    assert command(recipe.job, "check", override) == 1
+    assert command(check.job, "check", override) == 1
     assert said in capsys.readouterr().err
 
 

@@ -12,7 +12,6 @@ def test_every_public_name_is_there(name: str):
     assert getattr(builder, name) is not None
 
 
-@pytest.mark.xfail(strict=True, reason="importing the file of the same name puts the module where the function was")
 @pytest.mark.parametrize("name", ["compose", "load", "ledger"])
 def test_a_file_does_not_hide_the_function_it_holds(name: str, monkeypatch: pytest.MonkeyPatch):
     module = importlib.import_module(f"builder.{name}")

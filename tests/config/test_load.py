@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from builder.compose import compose
-from builder.errors import ConfigError, Problem
+from builder.errors import ConfigError, Problem, shown
 from builder.load import load
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
@@ -199,7 +199,7 @@ def test_a_run_has_a_number_of_steps(value: Any, edited: Edit):
         load(edited({"trainer.max_steps": value}))
     (problem,) = caught.value.problems
     assert problem.path == "trainer.max_steps" and "positive number" in problem.rule
-    assert problem.found == ("nothing" if value is ... else repr(value))
+    assert problem.found == ("nothing" if value is ... else shown(value))
 
 
 @pytest.mark.parametrize("key", ["logger", "callbacks", "max_epochs", "default_root_dir", "accumulate_grad_batches"])

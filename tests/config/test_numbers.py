@@ -10,7 +10,7 @@ import yaml
 from omegaconf import OmegaConf
 
 from builder.compose import compose
-from builder.errors import ArchlabError, Problem
+from builder.errors import ArchlabError, Problem, shown
 from builder.experiments.folder import RunFolder
 from builder.load import load
 
@@ -82,7 +82,7 @@ def test_a_frozen_config_that_was_changed_is_refused(tmp_path: Path):
 def test_a_wrong_value_is_refused_with_key_and_value(path: str, value: Any, edited: Edit, refused: Refused):
     found = refused(edited({path: value}))
     assert list(found) == [path]
-    assert found[path].found == repr(value) and found[path].rule
+    assert found[path].found == shown(value) and found[path].rule
     assert "Input should" not in str(found[path])
 
 
@@ -91,7 +91,7 @@ def test_a_wrong_value_is_refused_with_key_and_value(path: str, value: Any, edit
     [
         ("optimizer.lr=abc", "'abc'"),
         ("model.n_layers=2.5", "2.5"),
-        ("model.n_layers=true", "True"),
+        ("model.n_layers=true", "true"),
         ("model.block.dropout=1.5", "1.5"),
         ("seed=-1", "-1"),
         ("optimizer.lr='1e-4'", "'1e-4'"),

@@ -8,7 +8,7 @@ import pytest
 
 from builder import targets
 from builder.compose import compose
-from builder.errors import Problem
+from builder.errors import Problem, shown
 from builder.load import load
 
 CHECKPOINT = "builder.training.callbacks.checkpoint"
@@ -117,7 +117,7 @@ def test_what_takes_anything_or_can_not_be_read_is_left_alone(name: str, key: st
 def test_a_wrong_type_is_refused(arguments: dict[str, Any], rule: str, lab: str):
     (problem,) = judged(f"{lab}.Plain", **arguments)
     ((key, value),) = arguments.items()
-    assert (problem.path, problem.found, problem.rule) == (f"callbacks.x.{key}", repr(value), rule)
+    assert (problem.path, problem.found, problem.rule) == (f"callbacks.x.{key}", shown(value), rule)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def test_optional_and_union_are_read(name: str, arguments: dict[str, Any], lab: 
 )
 def test_a_target_that_is_not_there_is_refused(target: Any, said: str, fix: str):
     (problem,) = judged(target, x=1)
-    assert (problem.path, problem.found) == ("callbacks.x._target_", repr(target))
+    assert (problem.path, problem.found) == ("callbacks.x._target_", shown(target))
     assert said in problem.rule and problem.fix == (f"did you mean {fix}?" if fix else "")
 
 
