@@ -9,6 +9,9 @@ from typing import Any
 from .compose import CONF, adapt, compose, plain, register_resolvers
 from .errors import ArchlabError
 
+STOPPED = 130
+"""The exit code of what Ctrl-C ended."""
+
 Job = Callable[[dict[str, Any]], None]
 
 
@@ -22,6 +25,9 @@ def main(job: Job, config_name: str) -> None:
     except ArchlabError as error:
         _report(error)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        sys.exit(STOPPED)
 
 
 def _hydra(job: Job, config_name: str) -> int:
@@ -36,6 +42,8 @@ def _hydra(job: Job, config_name: str) -> int:
         except ArchlabError as error:
             _report(error)
             failed.append(error)
+            if error.exit_code == STOPPED:  # Ctrl-C ends the sweep, not one job of it
+                sys.exit(STOPPED)
 
     register_resolvers()
     overrides = [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]

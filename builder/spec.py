@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import (
     BaseModel,
@@ -186,6 +186,22 @@ class OutputSpec(Section):
     tags: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
+class FrozenDict(dict[str, Any]):
+    """A dict that can't be changed, nor what is in it: other people's arguments, as they were loaded."""
+
+    def __init__(self, content: Mapping[str, Any]):
+        frozen = {key: FrozenDict(value) if isinstance(value, Mapping) else value for key, value in content.items()}
+        super().__init__(frozen)
+
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise TypeError("a spec can't be changed after load; compose it anew with other overrides")
+
+    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return FrozenDict, (dict(self),)
+
+
 class RunSpec(Section):
     """One run, whole: what is built, on what it is trained, and how. `trainer`, `logger` and `callbacks` are
     other people's classes by `_target_`."""
@@ -226,9 +242,14 @@ class RunSpec(Section):
     def _trainer_leaves_the_run_its_own(cls, trainer: dict[str, Any]) -> dict[str, Any]:
         fix = "use callbacks, logger, output or batch"
         faults = [(key, trainer[key], "the run sets this itself", fix) for key in sorted(TAKEN & trainer.keys())]
-        steps = trainer.get("max_steps")
-        if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-            rule = "a positive number of optimizer steps"
-            faults.append(("max_steps", steps, rule, "e.g. trainer.max_steps=1000"))
+        for key, example in (("max_steps", 1000), ("val_check_interval", 100), ("log_every_n_steps", 10)):
+            steps = trainer.get(key)
+            if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+                faults.append((key, steps, "a positive number of optimizer steps", f"e.g. trainer.{key}={example}"))
         refuse_all(faults)
-        return trainer
+        return FrozenDict(trainer)
+
+    @field_validator("logger", "callbacks")
+    @classmethod
+    def _nothing_changes_them(cls, nodes: dict[str, Any]) -> dict[str, Any]:
+        return FrozenDict(nodes)

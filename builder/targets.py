@@ -17,6 +17,9 @@ from pydantic import TypeAdapter, ValidationError
 
 from .errors import Problem, nearest, shown
 
+GIVEN = {"folder", "spec", "axes", "summary"}
+"""Arguments that a run passes to loggers that take them."""
+
 SECTIONS = ("trainer", "logger", "callbacks")
 _HOPS = 8  # re-exports followed before giving up
 _PLAIN = {"int": int, "str": str, "bool": bool, "float": float}
@@ -84,11 +87,15 @@ def _node(node: Mapping[str, Any], path: str) -> Iterator[Problem]:
     for key, value in node.items():
         if key == "_target_":
             continue
+        if key in GIVEN and key in arguments:
+            yield Problem(f"{path}.{key}", shown(value), "the run gives this itself", f"~{path}.{key}")
+            continue
         if key in arguments:
             yield from _typed(arguments[key], value, f"{path}.{key}")
         elif not open_ended:
             close = nearest(key, arguments)
-            taken = f"{target} takes no such argument; it takes {', '.join(arguments)}"
+            free = ", ".join(word for word in arguments if word not in GIVEN)
+            taken = f"{target} takes no such argument; it takes {free}"
             yield Problem(f"{path}.{key}", shown(value), taken, f"did you mean {path}.{close}?" if close else "")
 
 

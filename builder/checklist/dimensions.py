@@ -13,7 +13,8 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The dimensions of the model and of every slot, the tiling of the pattern, and the ledger."""
     model = subject.model
-    rule = f"{len(set(map(str, model.layers)))} kind(s) of layer"
+    kinds = dict.fromkeys(map(str, model.layers))
+    rule = f"layers of {', '.join(kinds)}"
     yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
     yield from _tiling(subject)
     yield from subject.stated_in(1)

@@ -15,10 +15,10 @@ _STYLE = {Status.PASS: "green", Status.WARN: "yellow", Status.FAIL: "bold red", 
 
 def render(report: Report, title: str = "Checklist") -> RenderableType:
     """A rich renderable of the whole report."""
-    table = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1), expand=False)
-    table.add_column("")
-    table.add_column("where", style="cyan", no_wrap=True)
-    table.add_column("what was found, and the rule", overflow="fold")
+    table = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1), show_header=False)
+    table.add_column()  # the status
+    table.add_column(style="cyan", no_wrap=True)  # the config path
+    table.add_column(overflow="fold")  # what was found there, and the rule
     for section, name in SECTIONS.items():
         table.add_row("", Text(f"{section}. {name}", style="bold"), "")
         for finding in (f for f in report.findings if f.section == section):

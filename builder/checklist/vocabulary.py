@@ -44,6 +44,9 @@ def _rows(rows: int, ids: int, tokenizer: str) -> Finding:
     if rows < ids:
         rule = "every id of the tokenizer needs a row"
         return Finding(Status.FAIL, 6, "model.vocab_size", found, rule, f"model.vocab_size=null, or at least {ids}")
+    if rows > 2 * ids:
+        rule = "most rows belong to no token: is this the tokenizer that the model was meant for?"
+        return Finding(Status.WARN, 6, "model.vocab_size", found, rule, "model.vocab_size=null, or tokenizer=file")
     if rows > ids:
         return Finding(Status.PASS, 6, "model.vocab_size", found, f"rows {ids} to {rows - 1} only pad: never sampled")
     return Finding(Status.PASS, 6, "model.vocab_size", found, "one row for each id; every id may be sampled")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,11 @@ class Axes:
         """The axes `step`, `tokens` and `flops` after that many steps."""
         tokens = step * self.tokens_per_step
         return {"step": step, "tokens": tokens, "flops": 3 * tokens * self.flops_per_token}
+
+
+def finite(value: float) -> float | None:
+    """The value, or None where it is infinite or no number, which JSON can't say."""
+    return value if math.isfinite(value) else None
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from rich.console import Console
 
 from builder.checklist import check
 from builder.checklist.render import render
+from builder.cli import STOPPED
 from builder.data import Corpus, cache_folder, prepare
 from builder.errors import ArchlabError
 from builder.generation.request import GenerationError
@@ -26,7 +27,7 @@ from .sheet import sheet
 class Stopped(ArchlabError):
     """The run was interrupted, and can be resumed."""
 
-    exit_code = 130
+    exit_code = STOPPED
 
 
 class Refused(ArchlabError):

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from builder import targets
 from builder.data.corpus import Corpus
-from builder.experiments.metrics import Axes
+from builder.experiments.metrics import Axes, finite
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
@@ -71,7 +71,7 @@ def fit(
     best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
     return model.eval(), {
         "step": trainer.global_step,
-        "last": {name: float(value) for name, value in trainer.callback_metrics.items()},
+        "last": {name: finite(float(value)) for name, value in trainer.callback_metrics.items()},
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
         "threads": torch.get_num_threads(),
     }

@@ -9,7 +9,7 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
-from builder.experiments.metrics import Axes
+from builder.experiments.metrics import Axes, finite
 
 _BOOKKEEPING = {"epoch"}  # of Lightning; a run here is one endless epoch
 
@@ -37,5 +37,6 @@ class JsonlLogger(Logger):
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         done = (step or 0) + 1  # Lightning counts the step under way from 0
         row = self.axes.at(done) | {name: metrics[name] for name in sorted(metrics.keys() - _BOOKKEEPING)}
+        row = {name: finite(value) for name, value in row.items()}
         with self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -46,7 +46,9 @@ class Training(L.LightningModule):
         self._window.append(torch.stack([total.detach(), count]))
         return total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
 
-    def on_train_batch_end(self, *_: Any) -> None:
+    def on_train_batch_end(self, outputs: Any, batch: Any, index: int) -> None:
+        if self.global_step == self.spec.steps:
+            self.trainer.val_check_batch = index + 1  # the last step is validated, whatever the interval
         if self.global_step % self._log_every == 0:
             total, count = torch.stack(self._window).sum(0)
             self.log("train/loss", total / count.clamp_min(1))  # over the steps since the last line

@@ -1,6 +1,8 @@
 """A spec is frozen, plain on the way out, the same on the way back, and known by a hash of what is trained."""
 
+import copy
 import json
+import pickle
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -179,3 +181,13 @@ def test_nothing_but_plain_python_is_loaded(wrap: Callable[[Any], Any], path: st
 
 def test_compose_gives_plain_python():
     assert plain(compose(["trainer=auto"]))
+
+
+def test_nothing_of_a_spec_can_be_changed_after_load():
+    spec = load(compose())
+    for node in (spec.trainer, spec.callbacks, spec.callbacks["best"], spec.logger["wandb"]):
+        with pytest.raises(TypeError, match="after load"):
+            node["x"] = 1
+        with pytest.raises(TypeError, match="after load"):
+            node.pop("_target_", None)
+    assert copy.deepcopy(spec).trainer == spec.trainer and pickle.loads(pickle.dumps(spec.trainer)) == spec.trainer

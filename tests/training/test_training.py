@@ -1,13 +1,17 @@
 """A run learns, logs each step once with its true axes, and depends on nothing but its config."""
 
+import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 import torch
 
 from builder import build
 from builder.data import TrainBatches
+from builder.experiments.metrics import Axes
+from builder.training.jsonl import JsonlLogger
 from builder.training.module import Training
 from builder.training.objective import Task
 from builder.training.objective.next_token import NextToken
@@ -170,3 +174,16 @@ def test_a_summary_says_how_it_ended(run):
     assert said["best"]["val/loss"] == min(row["val/loss"] for row in rows(run) if "val/loss" in row)
     assert said["ledger"]["ledger/flops_per_token"] == FORWARD_FLOPS
     assert said["threads"] <= (os.cpu_count() or 1)
+
+
+def test_the_last_step_is_validated_whatever_the_interval(tmp_path: Path):
+    folder = trained(tmp_path, "trainer.max_steps=7", "trainer.val_check_interval=5")
+    assert [row["step"] for row in rows(folder.path) if "val/loss" in row] == [5, 7]
+    short = trained(tmp_path, "trainer.max_steps=3", "trainer.val_check_interval=100", "output.name=short")
+    assert short.checkpoint("best").is_file(), "a run shorter than the interval can be generated from"
+
+
+def test_what_json_cannot_say_is_null(tmp_path: Path):
+    log = JsonlLogger(tmp_path / "metrics.jsonl", Axes(1, 1))
+    log.log_metrics({"train/loss": float("nan"), "optim/lr": 0.5}, step=0)
+    assert json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=pytest.fail)["train/loss"] is None

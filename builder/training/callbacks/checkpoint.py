@@ -8,6 +8,8 @@ from typing import Any
 
 import lightning as L
 
+from builder.errors import ConfigError, Problem
+
 
 class Last(L.Callback):
     """Writes last.ckpt every `every_n_steps` optimizer steps and at the end.
@@ -16,6 +18,9 @@ class Last(L.Callback):
     """
 
     def __init__(self, every_n_steps: int):
+        if every_n_steps < 1:
+            problem = Problem("callbacks.last.every_n_steps", str(every_n_steps), "at least 1 step", "e.g. 100")
+            raise ConfigError([problem])
         self.every_n_steps = every_n_steps
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:

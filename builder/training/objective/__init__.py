@@ -46,6 +46,6 @@ class Objective(Component):
         """(sum of the cross-entropies in nats, how many targets count) from logits (B, T, V), in float32."""
         losses = F.cross_entropy(logits.flatten(0, 1).float(), task.targets.flatten(), reduction="none")  # (BT,)
         if task.loss_mask is None:
-            return losses.sum(), losses.new_tensor(losses.numel())
+            return losses.sum(), losses.new_full((), losses.numel())  # filled there: no copy to wait for
         counted = task.loss_mask.flatten().to(losses.dtype)  # (BT,)
         return (losses * counted).sum(), counted.sum()
