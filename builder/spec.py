@@ -18,6 +18,7 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .registry import LAYER_ROOMS
@@ -144,6 +145,13 @@ class ModelSpec(Section):
     @model_validator(mode="after")
     def _pattern_is_spelled_right(self) -> Self:
         refuse_all(fault for entry in dict.fromkeys(self.pattern) for fault in self._misspelt(entry))
+        return self
+
+    @model_validator(mode="after")
+    def _slots_have_names_of_their_own(self) -> Self:
+        taken = [slot for slot in self.slots if slot == "model" or hasattr(ModuleDict, slot)]
+        rule = "the name of a slot becomes that of a module, and this one means something there"
+        refuse_all((slot, self.slots[slot].name, rule, "another name, here and in model.pattern") for slot in taken)
         return self
 
     def _misspelt(self, entry: str) -> Iterator[tuple[str, str, str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from builder.ledger import Ledger
-from builder.model.context import Shape
 from builder.spec import RunSpec
 
 
@@ -27,7 +26,7 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
     layers = [
         (str(layer.index), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts)) for layer in model.layers
     ]
-    shapes = [(_where(line), line.tensor, line.axes, str(list(line.sizes))) for line in ledger.shapes]
+    shapes = [(line.where, line.tensor, line.axes, str(list(line.sizes))) for line in ledger.shapes]
     return "\n\n".join(
         (
             f"# Build sheet\n\nConfig {spec.hash}.",
@@ -42,7 +41,3 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
     lines = [head, ("---",) * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
-
-
-def _where(line: Shape) -> str:
-    return "model" if line.layer is None else f"layer {line.layer}"

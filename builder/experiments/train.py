@@ -112,4 +112,4 @@ def _run(
     finally:
         wandb.close(status)
     console.out(f"\nrun folder {folder.path}", highlight=False)
-    console.out(f"next: python -m recipes.generate run={folder.path} 'prompt=\"...\"'", highlight=False)
+    console.out(f'next: python -m recipes.generate run={folder.path} prompt="..."', highlight=False)

@@ -51,14 +51,8 @@ class Ledger:
         rows += [("forward FLOPs per token", f"{self.flops_per_token:,}")]
         rows += [("state bytes per token", f"{self.state_bytes_per_token:,}")]
         costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
-        table = "\n".join(
-            f"{_where(line):<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes
-        )
+        table = "\n".join(f"{line.where:<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
         return f"{costs}\n\n{table}"
-
-
-def _where(line: Shape) -> str:
-    return "model" if line.layer is None else f"layer {line.layer}"
 
 
 def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:

@@ -23,6 +23,11 @@ class Shape:
     axes: str
     sizes: tuple[int, ...]
 
+    @property
+    def where(self) -> str:
+        """Which layer the tensor is in, or `model`."""
+        return "model" if self.layer is None else f"layer {self.layer}"
+
 
 @dataclass
 class Aux:

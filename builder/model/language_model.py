@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from builder.components.attention import Mixer
 from builder.components.position import Position
-from builder.errors import ArchlabError
 from builder.spec import ModelSpec
 
-from .context import Aux, Context
+from .context import Aux
 from .embedding import Embedding
 from .linear import Linear, linear_flops
-from .mask import Mask
-from .positions import Positions, count, count_real, count_within
+from .placement import place
 from .stack import Stack
 from .state import State
 
@@ -28,10 +25,6 @@ class Output:
     logits: Tensor
     hidden: Tensor
     aux: Aux
-
-
-class TooLong(ArchlabError, ValueError):
-    """A sequence reaches past what the model holds positions for."""
 
 
 class LanguageModel(nn.Module):
@@ -93,25 +86,34 @@ class LanguageModel(nn.Module):
         """
         if source is not None or source_mask is not None:
             raise ValueError("source: a decoder reads no source; it needs model.kind: encoder_decoder")
-        aux = aux or Aux()
-        ctx = self._context(tokens, attention_mask, positions, segments, state, aux)
-        x = self.embedding(tokens, ctx.positions, self._scheme("model"))  # (B, T, D)
+        schemes: dict[str, Position] = dict(self.positions.items())  # type: ignore[arg-type]
+        ctx = place(
+            tokens,
+            real=attention_mask,
+            positions=positions,
+            segments=segments,
+            state=state,
+            causal=self.spec.causal,
+            schemes=schemes,
+            aux=aux or Aux(),
+        )
+        x = self.embedding(tokens, ctx.positions, ctx.position)  # (B, T, D)
         ctx.record("X", "B T D", *x.shape)
-        x = self.layers(x, ctx, [self._scheme(slot) for slot in self.slots], state)
+        x = self.layers(x, ctx, [schemes[slot] for slot in self.slots], state)
         if state is not None:
             state.length += tokens.shape[1]
         x = x[:, -1:] if last_only else x
         hidden = self.final_norm(x) if self.final_norm is not None else x
         logits = self.head(hidden)  # (B, T, V)
         ctx.record("logits", "B T V", *logits.shape)
-        return Output(logits, hidden, aux)
+        return Output(logits, hidden, ctx.aux)
 
     def new_state(self, batch_size: int, max_length: int) -> State:
         """An empty state for `batch_size` rows of at most `max_length` tokens, on the model's device, in its dtype."""
         weight = self.embedding.weight
-        place = {"device": weight.device, "dtype": weight.dtype}
+        like = {"device": weight.device, "dtype": weight.dtype}
         mixers: list[Mixer] = [block.get_submodule("mixer") for block in self.layers]  # type: ignore[assignment]
-        layers = [mixer.new_state(batch_size, max_length, **place) for mixer in mixers]
+        layers = [mixer.new_state(batch_size, max_length, **like) for mixer in mixers]
         return State(layers, batch_size, max_length, weight.device)
 
     def flops(self, tokens: int) -> int:
@@ -121,59 +123,3 @@ class LanguageModel(nn.Module):
         """
         layers = sum(block.flops(tokens) for block in self.layers)  # type: ignore[operator]
         return layers + linear_flops(self.head, tokens)
-
-    def _scheme(self, slot: str) -> Position:
-        return self.positions[slot]  # type: ignore[return-value]
-
-    def _context(
-        self, tokens: Tensor, real: Tensor | None, positions: Tensor | None, segments: Tensor | None,
-        state: State | None, aux: Aux,
-    ) -> Context:  # fmt: skip
-        if state is not None and segments is not None:
-            raise ValueError("segments: a state holds one document a row; prefill packed rows without a state")
-        for name, argument in (("attention_mask", real), ("positions", positions), ("segments", segments)):
-            if argument is not None and argument.shape != tokens.shape:
-                found = f"{name} has shape {tuple(argument.shape)} and the tokens of this pass {tuple(tokens.shape)}"
-                raise ValueError(f"{found}; give it one entry for each token of this pass, not for those in the state")
-        past = state.length if state is not None else 0
-        if state is not None:
-            state.refuse_misfit(tokens)
-        self._refuse_past_the_end(past + tokens.shape[1], positions)
-        real = real.bool() if real is not None else None
-        ids = positions if positions is not None else self._count(tokens, real, segments, state)
-        own = Positions(ids)
-        mask = Mask(causal=self.spec.causal, real=real, segments=segments, past=past)
-        keys = own
-        if state is not None:
-            state.write(ids, real)
-            end = past + tokens.shape[1]
-            keys = Positions(state.positions[:, :end]) if past else own
-            mask = Mask(causal=self.spec.causal, real=None if state.real is None else state.real[:, :end], past=past)
-        return Context(own, keys, mask, self._scheme("model"), layer=None, aux=aux)
-
-    def _count(self, tokens: Tensor, real: Tensor | None, segments: Tensor | None, state: State | None) -> Tensor:
-        """The default positions of this pass, (B, T) or (1, T)."""
-        if segments is not None:
-            return count_within(segments, real)
-        counted = state.counted if state is not None else None
-        if real is None and counted is None:
-            return count(tokens.shape[1], state.length if state is not None else 0, tokens.device)
-        if counted is None and state is not None:
-            counted = torch.full(tokens.shape[:1], state.length, device=tokens.device)
-        return count_real(torch.ones_like(tokens, dtype=torch.bool) if real is None else real, counted)
-
-    def _refuse_past_the_end(self, length: int, positions: Tensor | None) -> None:
-        """`length` is what the default positions reach; those that are given are looked at where a table ends."""
-        for slot, scheme in self.positions.items():
-            limit: int | None = scheme.limit  # type: ignore[assignment]
-            if limit is None:
-                continue
-            reach = length
-            if positions is not None:
-                reach = int(positions.max()) + 1 if positions.numel() else 0
-            if reach > limit:
-                where = "model.position" if slot == "model" else f"model.{slot}.position"
-                raise TooLong(
-                    f"{where}: a sequence of {reach} tokens, but the table holds {limit} positions; "
-                    f"give at most {limit} tokens, or train a model with a longer table"
-                )

@@ -224,3 +224,10 @@ def test_a_value_that_must_be_given_is_named_once(overrides: list[str], path: st
     with pytest.raises(ConfigError) as caught:
         load(compose(overrides))
     assert [(problem.path, problem.found) for problem in caught.value.problems] == [(path, "???")]
+
+
+@pytest.mark.parametrize("slot", ["model", "pop", "forward"])
+def test_a_slot_needs_a_name_of_its_own(slot: str):
+    config = compose([f"model.{slot}={{name: gqa, n_heads: 2}}", f"model.pattern=[{slot}+ffn]", "~model.attention"])
+    with pytest.raises(ConfigError, match=rf"model\.{slot}: found 'gqa'"):
+        load(config)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from builder.model.language_model import TooLong
+from builder.model.placement import TooLong
 
 
 @pytest.fixture

@@ -1,0 +1,90 @@
+"""Where one pass stands: its positions and its mask, from what the caller says and what the state remembers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+
+from builder.components.position import Position
+from builder.errors import ArchlabError
+
+from .context import Aux, Context
+from .mask import Mask
+from .positions import Positions, count, count_real, count_within
+from .state import State
+
+
+class TooLong(ArchlabError, ValueError):
+    """A sequence reaches past what the model holds positions for."""
+
+
+def place(
+    tokens: Tensor,
+    *,
+    real: Tensor | None,
+    positions: Tensor | None,
+    segments: Tensor | None,
+    state: State | None,
+    causal: bool,
+    schemes: Mapping[str, Position],
+    aux: Aux,
+) -> Context:
+    """The context of a pass over tokens (B, T), as the layers share it; a state is told what this pass adds.
+
+    Raises TooLong past the end of a scheme's table, ValueError for arguments that don't fit the tokens or the state.
+    """
+    _refuse_misfits(tokens, state, attention_mask=real, positions=positions, segments=segments)
+    past = state.length if state is not None else 0
+    end = past + tokens.shape[1]
+    _refuse_past_the_end(end, positions, schemes)
+    real = real.bool() if real is not None else None
+    ids = positions if positions is not None else _count(tokens, real, segments, state)
+    own = keys = Positions(ids)
+    if state is not None:
+        state.write(ids, real)
+        real = None if state.real is None else state.real[:, :end]
+        keys = Positions(state.positions[:, :end]) if past else own
+    mask = Mask(causal=causal, real=real, segments=segments, past=past)
+    return Context(own, keys, mask, schemes["model"], layer=None, aux=aux)
+
+
+def _count(tokens: Tensor, real: Tensor | None, segments: Tensor | None, state: State | None) -> Tensor:
+    """The default positions of this pass, (B, T) or (1, T)."""
+    if segments is not None:
+        return count_within(segments, real)
+    past = state.length if state is not None else 0
+    counted = state.counted if state is not None else None
+    if real is None and counted is None:
+        return count(tokens.shape[1], past, tokens.device)
+    if counted is None:
+        counted = torch.full(tokens.shape[:1], past, device=tokens.device)
+    return count_real(torch.ones_like(tokens, dtype=torch.bool) if real is None else real, counted)
+
+
+def _refuse_misfits(tokens: Tensor, state: State | None, **given: Tensor | None) -> None:
+    for name, argument in given.items():
+        if argument is not None and argument.shape != tokens.shape:
+            found = f"{name} has shape {tuple(argument.shape)} and the tokens of this pass {tuple(tokens.shape)}"
+            raise ValueError(f"{found}; give it one entry for each token of this pass, not for those in the state")
+    if state is not None and given["segments"] is not None:
+        raise ValueError("segments: a state holds one document a row; prefill packed rows without a state")
+    if state is not None:
+        state.refuse_misfit(tokens)
+
+
+def _refuse_past_the_end(length: int, positions: Tensor | None, schemes: Mapping[str, Position]) -> None:
+    """`length` is what the default positions reach; those that are given are looked at where a table ends."""
+    for slot, scheme in schemes.items():
+        if scheme.limit is None:
+            continue
+        reach = length
+        if positions is not None:
+            reach = int(positions.max()) + 1 if positions.numel() else 0
+        if reach > scheme.limit:
+            where = "model.position" if slot == "model" else f"model.{slot}.position"
+            raise TooLong(
+                f"{where}: a sequence of {reach} tokens, but the table holds {scheme.limit} positions; "
+                f"give at most {scheme.limit} tokens, or train a model with a longer table"
+            )
