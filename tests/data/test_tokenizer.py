@@ -1,25 +1,18 @@
 """Tokenizers: round trips, specials, streaming, saving, the cache, and damaged files."""
 
 import codecs
-import json
 import random
 
 import pytest
-import tokenizers
 import torch
 from pydantic import ValidationError
-from tokenizers import decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from builder import registry
 from builder.data.stream import StreamDecoder
 from builder.data.tokenizer import Tokenizer, bpe
 from builder.errors import ArchlabError
+from tests.data.tokenizer_files import CORPUS, make_file
 
-CORPUS = [
-    "the cat sat on the mat, the cat sat still\n" * 3,
-    "def cat(the): return the.cat\n" * 3,
-    "Grüße, 你好世界! " * 4,
-]
 TEXTS = [
     "",
     "plain",
@@ -32,30 +25,6 @@ TEXTS = [
     "\x00\x01\x7f\x80ÿ",
     "שלום עולם مرحبا",
 ]
-
-
-def make_file(path, specials=("</s>", "[PAD]"), fallback=False):
-    """A tokenizer.json as others make it: byte-level BPE, or pieces with byte fallback as Llama has."""
-    backend = tokenizers.Tokenizer(models.BPE(byte_fallback=fallback, unk_token=None))
-    if fallback:
-        backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
-        steps = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-        backend.decoder = decoders.Sequence(steps)
-        alphabet = []
-    else:
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        backend.decoder = decoders.ByteLevel()
-        alphabet = pre_tokenizers.ByteLevel.alphabet()
-    bytes_ = [f"<0x{byte:02X}>" for byte in range(256)] if fallback else []
-    special = [*specials, *bytes_]
-    trainer = trainers.BpeTrainer(
-        vocab_size=600, special_tokens=special, initial_alphabet=alphabet, show_progress=False
-    )
-    backend.train_from_iterator(CORPUS[:2] if fallback else CORPUS, trainer)
-    data = json.loads(backend.to_str())
-    data["added_tokens"] = [token for token in data["added_tokens"] if token["content"] in specials]
-    path.write_text(json.dumps(data))
-    return path
 
 
 @pytest.fixture(params=[*registry.names("tokenizer"), "file with byte fallback"])
@@ -242,96 +211,3 @@ def test_bpe_merges_and_never_exceeds_its_size(tmp_path):
 def test_bpe_config_is_strict(knobs):
     with pytest.raises(ValidationError):
         bpe.Bpe.Config(name="bpe", **knobs)
-
-
-def file_config(path, **knobs):
-    return registry.find("tokenizer", "file").Config(name="file", path=str(path), **knobs)
-
-
-def open_file(path, **knobs):
-    config = file_config(path, **knobs)
-    return type(config).component.prepare(config, [], path.parent)
-
-
-def test_file_finds_the_usual_names(tmp_path):
-    tokenizer = open_file(make_file(tmp_path / "t.json", ("<unk>", "[PAD]", "<|endoftext|>")))
-    assert (tokenizer.pad, tokenizer.eos) == (1, 2) and tokenizer.specials == {
-        "<unk>": 0,
-        "[PAD]": 1,
-        "<|endoftext|>": 2,
-    }
-
-
-def test_file_takes_the_names_it_is_given(tmp_path):
-    path = make_file(tmp_path / "t.json", ("</s>", "<stop>", "<fill>"))
-    tokenizer = open_file(path, eos="<stop>", pad="<fill>")
-    assert (tokenizer.eos, tokenizer.pad) == (1, 2)
-    assert open_file(make_file(tmp_path / "u.json", ("</s>", "<eos>")), pad="<eos>").eos == 0
-
-
-def test_file_without_padding_gets_one_behind_its_last_id(tmp_path):
-    path = make_file(tmp_path / "t.json", ("</s>",))
-    count = tokenizers.Tokenizer.from_file(str(path)).get_vocab_size()
-    tokenizer = open_file(path)
-    assert tokenizer.pad == count and len(tokenizer) == file_config(path).size == count + 1
-    assert open_file(make_file(tmp_path / "u.json", ("<pad>",)), eos="<pad>").pad != 0
-
-
-def test_file_size_follows_the_file(tmp_path):
-    path = make_file(tmp_path / "t.json", ("</s>", "<pad>"))
-    before = file_config(path).size
-    make_file(path, ("</s>", "<pad>", "<one>", "<two>"), fallback=True)
-    assert file_config(path).size == len(open_file(path)) != before
-
-
-def test_file_ignores_truncation_padding_and_templates(tmp_path):
-    path = make_file(tmp_path / "t.json")
-    backend = tokenizers.Tokenizer.from_file(str(path))
-    expected = backend.encode("the cat sat on the mat " * 9).ids
-    backend.enable_truncation(4)
-    backend.enable_padding(length=500)
-    backend.post_processor = processors.TemplateProcessing(single="$A </s>", special_tokens=[("</s>", 0)])
-    backend.save(str(path))
-    assert len(tokenizers.Tokenizer.from_file(str(path)).encode("the cat sat on the mat " * 9).ids) == 500  # control
-    assert open_file(path).encode("the cat sat on the mat " * 9) == expected
-
-
-@pytest.mark.parametrize(
-    ("content", "found"), [(None, "No such file"), ("{", "no tokenizer.json"), ('{"a": 1}', "no tokenizer.json")]
-)
-def test_file_missing_or_damaged(tmp_path, content, found):
-    path = tmp_path / "t.json"
-    if content is not None:
-        path.write_text(content)
-    for attempt in (lambda: open_file(path), lambda: file_config(path).size):
-        with pytest.raises(ArchlabError) as caught:
-            attempt()
-        assert "tokenizer.path" in str(caught.value) and found in str(caught.value) and "t.json" in str(caught.value)
-
-
-def test_file_that_is_a_folder_or_binary(tmp_path):
-    with pytest.raises(ArchlabError, match=r"tokenizer\.path[\s\S]*directory"):
-        open_file(tmp_path)
-    (tmp_path / "t.json").write_bytes(b"\xff\xfe\0")
-    with pytest.raises(ArchlabError, match=r"tokenizer\.path[\s\S]*no tokenizer\.json"):
-        open_file(tmp_path / "t.json")
-
-
-@pytest.mark.parametrize(
-    ("knobs", "path", "fix"),
-    [
-        ({}, "tokenizer.eos: found null", "tokenizer.eos="),
-        ({"eos": "<stpo>"}, "tokenizer.eos: found '<stpo>'", "tokenizer.eos='<stop>'"),
-        ({"eos": "<stop>", "pad": "<fil>"}, "tokenizer.pad: found '<fil>'", "tokenizer.pad='<fill>'"),
-    ],
-)
-def test_file_without_the_tokens_named(tmp_path, knobs, path, fix):
-    file = make_file(tmp_path / "t.json", ("<stop>", "<fill>"))
-    with pytest.raises(ArchlabError) as caught:
-        open_file(file, **knobs)
-    assert path in str(caught.value) and fix in str(caught.value) and "<stop>, <fill>" in str(caught.value)
-
-
-def test_file_with_one_token_for_both():
-    with pytest.raises(ValidationError, match="must differ"):
-        file_config("t.json", eos="</s>", pad="</s>")
