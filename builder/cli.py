@@ -40,7 +40,7 @@ def _hydra(job: Job, config_name: str) -> int:
         try:
             job(_placed(plain(config)))
         except ArchlabError as error:
-            _report(error)
+            _report(error, _job_name())
             failed.append(error)
             if error.exit_code == STOPPED:  # Ctrl-C ends the sweep, not one job of it
                 sys.exit(STOPPED)
@@ -65,5 +65,15 @@ def _placed(config: dict[str, Any]) -> dict[str, Any]:
     return config
 
 
-def _report(error: ArchlabError) -> None:
-    print(f"error: {error}", file=sys.stderr)
+def _job_name() -> str:
+    """Which job of a sweep this is, and what sets it apart; empty outside of one."""
+    from hydra.core.hydra_config import HydraConfig
+    from hydra.types import RunMode
+
+    running = HydraConfig.get()
+    overrides = " ".join(word.lstrip("+") for word in running.overrides.task)
+    return f"job {running.job.num} ({overrides}): " if running.mode == RunMode.MULTIRUN else ""
+
+
+def _report(error: ArchlabError, job: str = "") -> None:
+    print(f"error: {job}{error}", file=sys.stderr)

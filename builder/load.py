@@ -22,6 +22,7 @@ _RULES = {
     "model_type": "a section of keys, not one value",
     "dict_type": "keys with their values",
     "bool_type": "true or false",
+    "too_short": "a list of at least one entry",
 }
 
 

@@ -193,13 +193,19 @@ class OutputSpec(Section):
     name: str | None = None
     tags: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
+    @field_validator("experiment", "name")
+    @classmethod
+    def _stays_below_its_root(cls, value: str | None) -> str | None:
+        if value is not None and (not value or value.startswith("/") or ".." in value.split("/")):
+            refuse_all([("", value, "the name of a folder below output.root", "output.root=... for another place")])
+        return value
+
 
 class FrozenDict(dict[str, Any]):
     """A dict that can't be changed, nor what is in it: other people's arguments, as they were loaded."""
 
     def __init__(self, content: Mapping[str, Any]):
-        frozen = {key: FrozenDict(value) if isinstance(value, Mapping) else value for key, value in content.items()}
-        super().__init__(frozen)
+        super().__init__({key: _frozen(value) for key, value in content.items()})
 
     def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError("a spec can't be changed after load; compose it anew with other overrides")
@@ -208,6 +214,12 @@ class FrozenDict(dict[str, Any]):
 
     def __reduce__(self) -> Any:
         return FrozenDict, (dict(self),)
+
+
+def _frozen(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return FrozenDict(value)
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 class RunSpec(Section):
@@ -225,8 +237,8 @@ class RunSpec(Section):
     batch: BatchSpec
     trainer: dict[str, Any]
     compile: bool = False
-    logger: dict[str, dict[str, Any]] = {}
-    callbacks: dict[str, dict[str, Any]] = {}
+    logger: dict[str, dict[str, Any]] = Field(default={}, validate_default=True)
+    callbacks: dict[str, dict[str, Any]] = Field(default={}, validate_default=True)
     sample: SampleSpec
     output: OutputSpec
 
@@ -241,7 +253,7 @@ class RunSpec(Section):
 
     @property
     def hash(self) -> str:
-        """The identity of the run: sha256 over the config, less where it is written and who watches it."""
+        """The identity of the run: sha256 over the config, less its output, logger, callbacks and sample."""
         identity = self.model_dump(mode="json", exclude={"output", "logger", "callbacks", "sample"})
         return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
 

@@ -43,7 +43,7 @@ def instantiate(node: Mapping[str, Any], **given: Any) -> Any:
 def _made(value: Any) -> Any:
     if isinstance(value, Mapping):
         return instantiate(value) if "_target_" in value else {key: _made(child) for key, child in value.items()}
-    return [_made(child) for child in value] if isinstance(value, list) else value
+    return [_made(child) for child in value] if isinstance(value, list | tuple) else value
 
 
 def _section(node: Any, section: str) -> Iterator[Problem]:

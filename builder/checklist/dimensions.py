@@ -32,6 +32,8 @@ def _tiling(subject: Subject) -> Iterator[Finding]:
 def _costs(subject: Subject) -> Iterator[Finding]:
     costs = subject.ledger
     if costs is None:
+        if subject.fault is not None:
+            yield subject.fault
         rule = "parameters, FLOPs and state bytes need a model that can be built"
         yield Finding(Status.UNKNOWN, 1, "model", "no ledger", rule, "mend the failures of this section")
         return
@@ -39,7 +41,7 @@ def _costs(subject: Subject) -> Iterator[Finding]:
     yield Finding(Status.PASS, 1, "model", f"{costs.params:,} parameters", parts)
     rule = f"forward pass at train_length {subject.model.train_length}; a training step costs three times as much"
     yield Finding(Status.PASS, 1, "model", f"{costs.flops_per_token:,} FLOPs per token", rule)
-    if subject.specimen is not None:
-        yield from flops.prove(subject.specimen)
+    if subject.probes:
+        yield from subject.prove(1, "model", "FLOPs against those stated", flops.prove)
     rule = f"{costs.state_bytes:,} bytes at deploy_length {subject.model.deploy_length}, in float32"
     yield Finding(Status.PASS, 1, "model", f"{costs.state_bytes_per_token:,} state bytes per token", rule)

@@ -18,8 +18,5 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield Finding(Status.PASS, 2, "model.kind", f"visible: {stated.attention_mask}", rule)
     rule = f"the loss mask of {objective.name}; it hides nothing from attention"
     yield Finding(Status.PASS, 2, "objective", f"counted: {stated.loss_mask}", rule)
-    if subject.specimen is None:
-        yield subject.unproven(2, "model", "who sees whom")
-    else:
-        yield from causality.prove(subject.specimen)
+    yield from subject.prove(2, "model", "who sees whom", causality.prove)
     yield from subject.stated_in(2)

@@ -16,10 +16,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     """The verdict of every scheme on the two lengths; then the proof that a state and padding change nothing."""
     yield from subject.stated_in(3)
     yield from _unread(subject)
-    if subject.specimen is not None and _reaches(subject):
-        yield from generation.prove(subject.specimen)
-    else:
-        yield subject.unproven(3, "model", "prefill and decode against the full pass")
+    yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
 
 
 def _unread(subject: Subject) -> Iterator[Finding]:

@@ -9,7 +9,7 @@ from builder.components.init import roles
 from builder.finding import Finding, Status
 from builder.spec import LayerSpec, ModelSpec
 
-from .probes import tying
+from .probes import Specimen, tying
 from .subject import Subject
 
 
@@ -25,11 +25,8 @@ def check(subject: Subject) -> Iterator[Finding]:
             fix = f"name {slot} in model.pattern, or leave it out with ~model.{slot}"
             yield Finding(Status.FAIL, 4, f"model.{slot}", f"{model.slots[slot].name}, unused", rule, fix)
     yield from subject.stated_in(4)
-    if subject.specimen is None:
-        yield subject.unproven(4, "model.tie_embeddings", "tied weights share storage")
-        return
-    yield from _unmarked(subject)
-    yield from tying.prove(subject.specimen)
+    yield from subject.prove(4, "model", "every parameter has a role", _unmarked)
+    yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)
 
 
 def _drawn(model: ModelSpec, run: list[LayerSpec]) -> Finding:
@@ -52,9 +49,8 @@ def _final_norm(model: ModelSpec) -> Finding:
     return Finding(Status.PASS, 4, "model.final_norm", found, "as the block needs it")
 
 
-def _unmarked(subject: Subject) -> Iterator[Finding]:
-    assert subject.specimen is not None
-    for name, module, _, role in roles(subject.specimen.model):
+def _unmarked(specimen: Specimen) -> Iterator[Finding]:
+    for name, module, _, role in roles(specimen.model):
         if role is None:
             rule = "every parameter states what it is, so that it is initialised and decayed rightly"
             fix = f"roles = {{{name.rpartition('.')[2]!r}: 'matrix'}} on {type(module).__name__}, or another role"

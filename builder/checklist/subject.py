@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 from builder.component import Config
 from builder.data.corpus import Corpus
@@ -15,6 +17,16 @@ from builder.model.assemble import position_slots
 from builder.spec import ModelSpec, RunSpec
 
 from .probes import Specimen, specimen
+
+Probe = Callable[[Specimen], Iterable[Finding]]
+
+
+def _broken(section: int, when: str, error: Exception) -> Finding:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
+    found = f"{type(error).__name__} at {place}: {str(error).splitlines()[0] if str(error) else 'no message'}"
+    fix = "mend the component, or the knobs that don't fit together"
+    return Finding(Status.FAIL, section, "model", found, f"a component failed {when}", fix)
 
 
 @dataclass(frozen=True)
@@ -49,20 +61,38 @@ class Subject:
         """What components say of themselves in one section."""
         return [finding for finding in self.stated if finding.section == section]
 
-    @cached_property
-    def buildable(self) -> bool:
-        """Whether no component refuses its site, so that a model can be built at all."""
-        return all(finding.status is not Status.FAIL for finding in self.stated if finding.section == 1)
-
-    @cached_property
+    @property
     def ledger(self) -> Ledger | None:
         """The costs, or None when the model can't be built."""
-        return ledger(self.model) if self.buildable else None
+        return self._built[0]
 
-    @cached_property
+    @property
     def specimen(self) -> Specimen | None:
         """The small copy that probes run on; None when probes aren't wanted or it can't be built."""
-        return specimen(self.model) if self.probes and self.buildable else None
+        return self._built[1]
+
+    @property
+    def fault(self) -> Finding | None:
+        """What a component raised while the model was built or run empty: told, and not met as a traceback."""
+        return self._built[2]
+
+    @cached_property
+    def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
+        if any(finding.status is Status.FAIL for finding in self.stated_in(1)):
+            return None, None, None  # a component refuses its site
+        try:
+            return ledger(self.model), specimen(self.model) if self.probes else None, None
+        except Exception as error:
+            return None, None, _broken(1, "while the model is built", error)
+
+    def prove(self, section: int, path: str, what: str, probe: Probe) -> list[Finding]:
+        """The findings of a probe; one that is raised by a component under it becomes a FAIL."""
+        if self.specimen is None:
+            return [self.unproven(section, path, what)]
+        try:
+            return list(probe(self.specimen))
+        except Exception as error:
+            return [_broken(section, f"while proving: {what}", error)]
 
     def unproven(self, section: int, path: str, what: str) -> Finding:
         """The finding that stands where a probe would, when there is no specimen."""

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
-import os
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
 from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from builder.errors import ArchlabError
 from builder.load import load
 from builder.spec import RunSpec
+from builder.whole import write_whole
 
 _HASH = "# hash: "
 
@@ -74,7 +75,11 @@ class RunFolder:
     def spec(self) -> RunSpec:
         """The frozen config; raises ArchlabError when it was changed after the run was made."""
         text = self.config.read_text(encoding="utf-8")
-        spec = load(OmegaConf.to_container(OmegaConf.create(text)))  # type: ignore[arg-type]
+        try:
+            content: Any = OmegaConf.to_container(OmegaConf.create(text))
+        except (yaml.YAMLError, OmegaConfBaseException) as error:
+            raise ArchlabError(f"{self.config}: it isn't YAML any more ({str(error).splitlines()[0]})") from None
+        spec = load(content)
         stated = next((line.removeprefix(_HASH) for line in text.splitlines() if line.startswith(_HASH)), None)
         if stated != spec.hash:
             raise ArchlabError(
@@ -85,11 +90,7 @@ class RunFolder:
 
     def write(self, name: str, text: str) -> None:
         """Writes a file of the folder whole or not at all."""
-        target = self.path / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.part")
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, target)
+        write_whole(self.path / name, text)
 
     def write_json(self, name: str, content: Any) -> None:
         """Writes a file of the folder as JSON."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from builder.whole import write_whole
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,4 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def rewind(path: Path, step: int) -> None:
     """Keeps the rows up to `step`, so that a resumed run logs no step twice."""
     kept = [row for row in read_metrics(path) if row["step"] <= step] if path.exists() else []
-    draft = path.with_name(f".{path.name}.part")
-    draft.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
-    os.replace(draft, path)
+    write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))

@@ -9,7 +9,7 @@ from typing import Any
 from builder.checklist import Report, check
 from builder.data.tokenizer import Tokenizer
 from builder.errors import ArchlabError
-from builder.model.assemble import build
+from builder.model.assemble import assemble
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
@@ -39,7 +39,7 @@ def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     belongs(contents, spec)
     tokenizer_class: Any = spec.tokenizer.component
     tokenizer = tokenizer_class.load(spec.tokenizer, folder.path)
-    model = build(spec.model, seed=spec.seed)
+    model = assemble(spec.model)
     mismatch = model.load_state_dict(contents["state_dict"], strict=False)
     if mismatch.missing_keys or mismatch.unexpected_keys:
         raise ArchlabError(

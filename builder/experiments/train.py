@@ -36,8 +36,12 @@ class Refused(ArchlabError):
 
 def train(spec: RunSpec, console: Console) -> RunFolder:
     """Trains a new run; raises Refused, before anything is written, when the checklist fails."""
+    from builder.training.fit import rehearse
+
     corpus, costs, report = _examine(spec, console)
+    rehearse(spec)
     folder = RunFolder.create(spec)
+    folder.summarise("running", reason=None, hash=spec.hash)
     corpus.tokenizer.save(folder.path)
     folder.write_json("checklist.json", report.to_dict())
     folder.write("sheet.md", sheet(spec, costs))

@@ -87,7 +87,9 @@ def check_length(prompt: int, max_new_tokens: int, deploy_length: int) -> None:
         shorter = f"max_new_tokens={room} or less" if room > 0 else f"a prompt of at most {deploy_length - 1} tokens"
         found = f"prompt {prompt} + max_new_tokens {max_new_tokens} = {total} tokens"
         rule = f"prompt and answer together within model.deploy_length = {deploy_length}"
-        raise GenerationError(Problem("max_new_tokens", found, rule, f"{shorter}, or model.deploy_length={total}"))
+        raise GenerationError(
+            Problem("max_new_tokens", found, rule, f"{shorter}, or a model built with model.deploy_length={total}")
+        )
 
 
 def _whole(value: object) -> bool:

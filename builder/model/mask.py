@@ -30,8 +30,9 @@ class Mask:
     _memo: dict = field(init=False, default_factory=dict, repr=False, compare=False)  # not handed on by `replace`
 
     def within(self, window: int | None) -> Mask:
-        """The same mask seen through a sliding window; what is written out is shared by all layers of one pass."""
-        seen = replace(self, window=window)
+        """The same mask seen through a sliding window too; what is written out is shared by the layers of a pass."""
+        both = [width for width in (self.window, window) if width is not None]
+        seen = replace(self, window=min(both, default=None))
         object.__setattr__(seen, "_memo", self._memo)
         return seen
 

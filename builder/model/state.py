@@ -46,8 +46,8 @@ class KVState:
         return self.keys.nbytes + self.values.nbytes
 
     def reorder(self, index: Tensor) -> None:
-        self.keys.copy_(self.keys[index])
-        self.values.copy_(self.values[index])
+        for held in (self.keys[:, : self.used], self.values[:, : self.used]):
+            held.copy_(held[index])
 
 
 class State:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from builder.errors import ArchlabError
 from builder.spec import RunSpec
+from builder.whole import whole
 
 _INSIDE = "model."
 """Where the LightningModule keeps the model; no key on disk carries it."""
@@ -20,17 +21,8 @@ class AtomicIO(TorchCheckpointIO):
     """Writes a checkpoint beside its place and moves it there once it is whole."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        draft = target.with_name(f".{target.name}.part")
-        try:
-            with draft.open("wb") as file:
-                torch.save(checkpoint, file)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(target)
-        finally:
-            draft.unlink(missing_ok=True)
+        with whole(Path(path), "wb") as file:
+            torch.save(checkpoint, file)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return read(Path(path))
@@ -42,6 +34,8 @@ def read(path: Path) -> dict[str, Any]:
         there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
         raise ArchlabError(f"{path}: no such checkpoint; there are: {', '.join(there) or 'none'}")
     try:
+        if (part := zipfile.ZipFile(path).testzip()) is not None:  # torch itself doesn't look at the checksums
+            raise ValueError(f"the checksum of {part} is wrong")
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a different type for each way a file can be damaged
         reason = next(iter(str(error).splitlines()), type(error).__name__)

@@ -15,6 +15,7 @@ from rich.console import Console
 
 from builder import targets
 from builder.data.corpus import Corpus
+from builder.errors import ConfigError, Problem
 from builder.experiments.metrics import Axes, finite
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
@@ -27,6 +28,9 @@ from .callbacks.speed import Speed
 from .checkpoint import AtomicIO
 from .jsonl import JsonlLogger
 from .module import Training
+
+HARDWARE = ("accelerator", "devices", "num_nodes", "precision", "strategy")
+"""Arguments of the trainer that a machine may not have; shown when it refuses them."""
 
 
 def fit(
@@ -75,6 +79,17 @@ def fit(
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
         "threads": torch.get_num_threads(),
     }
+
+
+def rehearse(spec: RunSpec) -> None:
+    """Makes the trainer once and lets it go, before anything is written; raises ConfigError with what it refuses."""
+    try:
+        with _quiet():
+            targets.instantiate(spec.trainer, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+    except Exception as error:  # each check of Lightning's raises a type of its own
+        rule = f"arguments that {spec.trainer['_target_']} takes on this machine: {str(error).splitlines()[0]}"
+        shown = ", ".join(f"{key}={value}" for key, value in spec.trainer.items() if key in HARDWARE)
+        raise ConfigError([Problem("trainer", shown, rule, "trainer=auto, or trainer=cpu")]) from None
 
 
 @contextmanager

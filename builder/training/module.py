@@ -12,6 +12,7 @@ from torch import Tensor
 
 from builder.data.corpus import Corpus
 from builder.data.loader import train_loader, val_loader
+from builder.model.context import Aux
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
@@ -42,9 +43,11 @@ class Training(L.LightningModule):
         torch.manual_seed(_draw(self.spec.seed, self.global_step, self.global_rank))
 
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
-        total, count = self._losses(batch)
+        total, count, aux = self._losses(batch)
         self._window.append(torch.stack([total.detach(), count]))
-        return total / count.clamp_min(1)  # a batch without targets has loss 0, not 0/0
+        if aux.stats and (self.global_step + 1) % self._log_every == 0:
+            self.log_dict(aux.stats)
+        return total / count.clamp_min(1) + sum(aux.losses.values())  # a batch without targets has loss 0, not 0/0
 
     def on_train_batch_end(self, outputs: Any, batch: Any, index: int) -> None:
         if self.global_step == self.spec.steps:
@@ -58,7 +61,7 @@ class Training(L.LightningModule):
         self._summed = []
 
     def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
-        self._summed.append(self._losses(batch))
+        self._summed.append(self._losses(batch)[:2])
 
     def on_validation_epoch_end(self) -> None:
         total, count = (torch.stack(parts).double().sum() for parts in zip(*self._summed, strict=True))
@@ -98,10 +101,11 @@ class Training(L.LightningModule):
         unpack(checkpoint, self.spec)
         self._window = list(checkpoint["window"].unbind())
 
-    def _losses(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
+    def _losses(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Aux]:
+        """(summed loss, how many targets, what layers reported beside)."""
         task: Task = self.objective.task(batch)
         output = self._forward(task.inputs, attention_mask=task.attention_mask)
-        return self.objective.loss(output.logits, task)
+        return *self.objective.loss(output.logits, task), output.aux
 
     @property
     def _log_every(self) -> int:

@@ -8,12 +8,18 @@ from builder.component import Site
 from builder.model.context import Aux, Context
 from builder.model.mask import Mask
 from builder.model.positions import Positions, count
+from tests.choices import slot
 
 
 @pytest.fixture
 def config():
     """config(room, name, **knobs): a frozen Config, judged as a YAML file would be."""
-    return lambda room, name, **knobs: registry.find(room, name).Config.model_validate({"name": name, **knobs})
+
+    def make(room, name, **knobs):
+        written = slot(room, name) if room in ("position", "attention", "ffn") else {"name": name}
+        return registry.find(room, name).Config.model_validate(written | knobs)
+
+    return make
 
 
 @pytest.fixture

@@ -58,7 +58,7 @@ def test_what_the_caller_does_later_does_not_reach_the_spec(edited: Edit):
     config["trainer"]["strategy"]["x"].append(2)
     config["callbacks"]["best"]["monitor"] = "other"
     config["model"]["attention"]["n_heads"] = 1
-    assert spec.hash == before and spec.trainer["strategy"]["x"] == [1]
+    assert spec.hash == before and spec.trainer["strategy"]["x"] == (1,)
     assert spec.callbacks["best"]["monitor"] == "val/loss"
 
 

@@ -11,8 +11,8 @@ from tokenizers import models, pre_tokenizers
 
 from builder import registry
 from builder.data import cache_folder, prepare
-from builder.data.cache import write_whole
 from builder.errors import ArchlabError
+from builder.whole import write_whole
 
 
 def config(room, name, **knobs):

@@ -178,3 +178,25 @@ def test_rewinding_metrics(tmp_path):
     rewind(tmp_path / "new.jsonl", 0)
     assert (tmp_path / "new.jsonl").read_text() == ""
     assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("asked", [["trainer=gpu", "compile=false"], ["trainer.precision=nonsense"]])
+def test_a_trainer_that_this_machine_refuses_leaves_no_folder(tmp_path, asked):
+    if torch.cuda.is_available() and "trainer=gpu" in asked:
+        asked = ["trainer=cpu", "trainer.devices=-3"]
+    with pytest.raises(ArchlabError, match=r"trainer: found accelerator="):
+        trained(tmp_path, *asked)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["../up", "a/../../b", "/abs", ""])
+def test_a_run_stays_below_its_root(tmp_path, name):
+    with pytest.raises(ArchlabError, match=r"output\.name"):
+        trained(tmp_path, f"output.name='{name}'")
+
+
+def test_a_config_that_is_no_yaml_any_more(tmp_path):
+    path = trained(tmp_path).path
+    (path / "config.yaml").write_text("{{{")
+    with pytest.raises(ArchlabError, match="isn't YAML"):
+        load_run(path)

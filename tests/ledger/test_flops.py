@@ -7,14 +7,15 @@ from torch.utils.flop_counter import FlopCounterMode
 from builder import registry
 from builder.ledger import ledger
 from builder.model.assemble import build
+from tests.choices import slot
 
 B, T = 2, 4
-NEEDS = {"gqa": {"n_heads": 4, "n_kv_heads": 2, "d_head": 4}, "mlp": {"d_ff": 12}, "glu": {"d_ff": 12}}
+SIZES = {"gqa": {"n_heads": 4, "n_kv_heads": 2, "d_head": 4}, "mlp": {"d_ff": 12}, "glu": {"d_ff": 12}}
 CASES = [(room, name) for room in ("attention", "ffn", "position", "block", "norm") for name in registry.names(room)]
 
 
-def slot(name):
-    return {"name": name, **NEEDS.get(name, {})}
+def sized(name):
+    return {"name": name, **SIZES[name]}
 
 
 def counted(spec, batch=B):
@@ -33,8 +34,9 @@ def eager(knobs):
 
 @pytest.mark.parametrize(("room", "name"), CASES, ids=lambda value: value)
 def test_stated_equals_counted_for_every_component(architecture, room, name):
-    attention = slot(name) if room == "attention" else slot("gqa")
-    chosen = {"attention": eager(attention), "ffn": slot("glu")} | ({room: slot(name)} if room != "attention" else {})
+    usual = {"d_model": 32, "attention": slot("attention", "gqa"), "ffn": slot("ffn", "glu")}
+    chosen = usual | {room: slot(room, name)}
+    chosen["attention"] = eager(chosen["attention"])
     spec = architecture(n_layers=2, **chosen)
     assert build(spec).flops(T) == counted(spec) == counted(spec, batch=3)
     assert build(spec).flops(T) != counted(architecture(n_layers=3, **chosen))
@@ -52,7 +54,7 @@ def test_the_kernel_changes_no_count(architecture, kernel):
 @pytest.mark.parametrize("tied", [True, False])
 def test_stated_equals_the_hand_formula(architecture, ffn, matrices, length, tied):
     d, heads, kv_heads, width, d_ff, rows, layers = 8, 4, 2, 4, 12, 11, 3
-    spec = architecture(attention=slot("gqa"), ffn=slot(ffn), n_layers=layers, tie_embeddings=tied)
+    spec = architecture(attention=sized("gqa"), ffn=sized(ffn), n_layers=layers, tie_embeddings=tied)
     projections = 2 * (2 * d * heads * width + 2 * d * kv_heads * width)
     scores_and_values = 2 * (2 * length * heads * width)  # every key for every query
     per_token = layers * (projections + scores_and_values + 2 * matrices * d * d_ff) + 2 * d * rows

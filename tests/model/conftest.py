@@ -6,6 +6,7 @@ import torch
 from builder import registry
 from builder.model.assemble import build
 from builder.spec import ModelSpec
+from tests.choices import slot
 
 TINY = {
     "d_model": 32,
@@ -33,10 +34,10 @@ def redraw(model, seed=0):
 
 @pytest.fixture
 def spec():
-    """spec(key=value, ...): the tiny ModelSpec with slots and facts replaced; a string stands for {name: string}."""
+    """spec(key=value, ...): the tiny ModelSpec with slots and facts replaced; a string stands for that YAML's slot."""
 
     def make(**overrides):
-        named = {k: {"name": v} if isinstance(v, str) and k != "kind" else v for k, v in overrides.items()}
+        named = {key: slot(key, value) if isinstance(value, str) else value for key, value in overrides.items()}
         return ModelSpec.model_validate(TINY | named)
 
     return make

@@ -57,7 +57,7 @@ def test_meta_allocates_nothing_however_large(spec):
 
 
 def test_a_seed_reproduces_and_leaves_the_global_generator_alone(spec, borrowed):
-    for overrides in ({}, {"position": "learned"}, {"ffn": "borrowed"}):
+    for overrides in ({}, {"position": "learned"}, {"ffn": {"name": "borrowed"}}):
         torch.manual_seed(5)
         before = torch.get_rng_state()
         first = numbers(build(spec(**overrides), seed=1))

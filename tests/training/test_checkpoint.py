@@ -133,3 +133,12 @@ def test_a_missing_checkpoint_lists_those_there(tmp_path):
         read(tmp_path / "nope.ckpt")
     with pytest.raises(ArchlabError, match="there are: none"):
         read(tmp_path / "empty" / "last.ckpt")
+
+
+def test_a_flipped_byte_is_damage(tmp_path):
+    path = trained(tmp_path).checkpoint("last")
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 0xFF
+    path.write_bytes(bytes(data))
+    with pytest.raises(ArchlabError, match="damaged"):
+        read(path)

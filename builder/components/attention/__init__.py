@@ -18,7 +18,8 @@ class Mixer(nn.Module, Component):
     """A part of a layer that mixes positions; built as `Mixer(config, site)`, called as `forward(x, ctx)`.
 
     It may look at other positions only as far as `ctx.mask` lets it, with and without `ctx.state`.
-    Modules say in `roles` what their parameters are, so that initialisation and weight decay know (see init).
+    Modules say in `roles` what their parameters are, so that initialisation and weight decay know (see
+    components/init): a table of biases is a `bias`.
     """
 
     part: ClassVar[str] = "mixer"

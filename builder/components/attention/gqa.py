@@ -99,6 +99,10 @@ class GQA(Mixer):
         self.o = Linear(self.heads * self.width, site.d_model, bias=config.bias, role="residual")
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
+        return self.o(self.read(x, ctx).flatten(-2))  # (B, T, D)
+
+    def read(self, x: Tensor, ctx: Context) -> Tensor:
+        """What each head reads, before the output projection: x (B, T, D) -> (B, T, H, E)."""
         q = self.q(x).unflatten(-1, (self.heads, self.width))  # (B, T, H, E)
         k = self.k(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
         v = self.v(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
@@ -110,7 +114,7 @@ class GQA(Mixer):
             q, k, v, self.sees(ctx.mask), bias, self.scale, self.dropout if self.training else 0.0
         )
         self._record(ctx, q, k)
-        return self.o(heads.flatten(-2))  # (B, T, D)
+        return heads
 
     def flops(self, tokens: int) -> int:
         return super().flops(tokens) + 4 * tokens**2 * self.heads * self.width  # q k^T and a v, hidden scores too

@@ -47,10 +47,13 @@ class Init(Component):
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
         """Draws every parameter of the model; raises ValueError at one without a role."""
+        own: dict[nn.Module, None] = {}
         for name, module, parameter, role in roles(model):
             if role is None:
                 raise ValueError(f"{name} has no role: its module {type(module).__name__} must list it in `roles`")
             if role == "own":
-                getattr(module, "reset")(generator)  # noqa: B009 - the module's own method
+                own[module] = None
             else:
                 self.draw(role, parameter, generator)
+        for module in own:
+            module.reset(generator)  # type: ignore[operator]

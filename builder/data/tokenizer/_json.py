@@ -9,7 +9,7 @@ import tokenizers
 import torch
 
 from ...errors import ConfigError, Problem
-from ..cache import write_whole
+from ...whole import write_whole
 from ..digest import digest
 from . import Tokenizer
 

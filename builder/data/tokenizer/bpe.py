@@ -14,7 +14,7 @@ from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from ...errors import ConfigError
 from ...registry import register
-from ..cache import write_whole
+from ...whole import write_whole
 from ..digest import digest
 from . import Tokenizer
 from ._json import FILE, JsonTokenizer, read_json

@@ -13,7 +13,8 @@ D, H, K, E = 32, 4, 2, 8
 @pytest.fixture(params=registry.names("kernel"))
 def gqa(config, site, wide, request):
     def make(**knobs):
-        attention = config("attention", "gqa", **{"n_heads": H, "d_head": E, "kernel": request.param, **knobs})
+        usual = {"n_heads": H, "n_kv_heads": None, "d_head": E, "kernel": request.param}
+        attention = config("attention", "gqa", **usual | knobs)
         return wide(attention.component(attention, site()))
 
     return make

@@ -1,0 +1,18 @@
+"""What a YAML says of a component: the slot that tests build, so that a new component is tested by existing."""
+
+from functools import cache
+from typing import Any
+
+from builder import compose
+
+SIZES = ("model.d_model=32", "model.attention.n_heads=4", "model.ffn.d_ff=48")
+
+
+@cache
+def _slot(room: str, name: str) -> dict[str, Any]:
+    return compose([f"model/{room}={name}", *SIZES])["model"][room]
+
+
+def slot(room: str, name: str, **knobs: Any) -> dict[str, Any]:
+    """The slot of conf/model/<room>/<name>.yaml in a model of width 32 with 4 heads and d_ff 48, and `knobs` on top."""
+    return {**_slot(room, name), **knobs}
