@@ -22,7 +22,10 @@ class Config(BaseModel):
     name: str
 
     def shrink(self, site: Site) -> Self:
-        """The same options on a small model, for the probes: counts and widths go down, nothing is switched off."""
+        """The same options on a small model, for the probes: counts and widths go down, nothing is switched off.
+
+        `site` is that of the large model; the small one has d_model 32 and a few tokens (checklist/probes).
+        """
         return self
 
 

@@ -1,4 +1,9 @@
-"""Sequence mixers that read other positions by content: the contract of a mixer, and of an attention."""
+"""Sequence mixers that read other positions by content: the contract of a mixer, and what an attention owes to it.
+
+An attention turns queries and keys with `ctx.position.rotate` before `ctx.state.append` keeps them, adds
+`ctx.position.bias(ctx.positions, ctx.key_positions)` to its scores, looks through `self.sees(ctx.mask)`, and drops
+weights in training only. GQA does all this in `read`, so a variant that changes what heads give need not do it again.
+"""
 
 from __future__ import annotations
 

@@ -13,7 +13,14 @@ from builder.model.positions import Positions
 
 
 class Position(nn.Module, Component):
-    """Built as `Position(config, site)`, once per stack and scheme; attention calls all hooks and asks nothing."""
+    """Built as `Position(config, site)`, once per model and scheme, and shared by the layers that use it.
+
+    The embedding calls `embed` of the model's scheme; every attention calls `rotate` and `bias` of its own, and asks
+    nothing. What is derived from positions is made once a pass with `positions.once(key, make)`; the memo is shared
+    with other schemes, so the key begins with what is this scheme's alone. Pads stand at position 0, and the documents
+    of a packed row each start from 0: the mask hides what must not be seen, so a hook needs no mask of its own.
+    A learned table states its role: `roles = {"weight": "embedding"}` for vectors, `"bias"` for added numbers.
+    """
 
     limit: int | None = None
     """The first position that doesn't exist for this scheme; None when there is no end."""
@@ -30,7 +37,10 @@ class Position(nn.Module, Component):
         return x
 
     def bias(self, queries: Positions, keys: Positions) -> Tensor | None:
-        """What is added to the scaled scores, (B | 1, H, T, S); None for nothing."""
+        """What is added to the scaled scores, (B | 1, H, T, S) with H query heads, in any float dtype; None: nothing.
+
+        In decode the S keys are those of the state and of this pass, and T is 1; `keys.ids` is then (B, S).
+        """
         return None
 
     @classmethod
