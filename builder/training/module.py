@@ -40,7 +40,10 @@ class Training(L.LightningModule):
 
     def on_train_batch_start(self, batch: dict[str, Tensor], index: int) -> None:
         self.trainer.fit_loop.epoch_loop._batches_that_stepped = self.global_step  # one too many after a resume
-        torch.manual_seed(_draw(self.spec.seed, self.global_step, self.global_rank))
+        seed = _draw(self.spec.seed, self.global_step, self.global_rank)
+        torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of device there is
+        if self.device.type == "cuda":
+            torch.cuda.manual_seed(seed)
 
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
         total, count, aux = self._losses(batch)
