@@ -30,6 +30,11 @@ def main(job: Job, config_name: str) -> None:
         sys.exit(STOPPED)
 
 
+def typed() -> list[str]:
+    """The overrides on the command line, without Hydra's flags."""
+    return [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
+
+
 def _hydra(job: Job, config_name: str) -> int:
     """Hands over to Hydra; in a sweep a job that fails is reported, the rest run, and the exit code is 1."""
     import hydra
@@ -46,7 +51,7 @@ def _hydra(job: Job, config_name: str) -> int:
                 sys.exit(STOPPED)
 
     register_resolvers()
-    overrides = [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
+    overrides = typed()
     flags = [word for word in sys.argv[1:] if word not in overrides]
     sys.argv[1:] = [*flags, *adapt(overrides)]  # argparse wants the overrides in one row
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 from rich.console import Console
 
 from builder import ConfigError, load
-from builder.cli import main
+from builder.cli import main, typed
 from builder.errors import Problem
 from builder.experiments.train import resume, train
 
@@ -28,8 +27,7 @@ def job(config: dict[str, Any]) -> None:
 
 def _refuse_others(folder: str) -> None:
     """Raises ConfigError for what was typed beside `resume`, since a run goes on with its frozen config."""
-    typed = [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
-    keys = [word.lstrip("+~").partition("=")[0] for word in typed]
+    keys = [word.lstrip("+~").partition("=")[0] for word in typed()]
     others = [key for key in keys if key != "resume" and not key.startswith("hydra")]
     rule = "a run goes on with its frozen config, and nothing else can be set"
     if others:
