@@ -33,17 +33,21 @@ class Config(BaseModel):
 class Site:
     """Where a component stands: the facts it shares with its model, handed down once at build.
 
-    `norm` and `position` are the model's own choices: what a part left out of a slot means.
+    `norm` and `position` are the model's own choices: what a part left out of a slot means. `writes` counts
+    the parts of all layers, each of which adds to the residual stream: 2 L in a Transformer. `n_heads` is told to a
+    position scheme alone: the query heads of the mixers that use it, None when they differ or have none.
     """
 
     d_model: int
     layer: int
     n_layers: int
+    writes: int
     causal: bool
     train_length: int
     deploy_length: int
     norm: Config
     position: Config
+    n_heads: int | None = None
 
 
 _Config = Config  # the name means another thing inside Component

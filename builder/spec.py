@@ -5,11 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     NonNegativeInt,
@@ -21,7 +20,9 @@ from pydantic import (
 from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
+from .ends import EmbeddingSpec, HeadSpec
 from .registry import LAYER_ROOMS
+from .section import Section
 
 VERSION = 1
 """The version of this schema; written into every frozen config."""
@@ -33,26 +34,7 @@ TAKEN = {
 }
 """Arguments of Lightning's Trainer that the run sets itself."""
 
-Probability = Annotated[float, Field(ge=0, lt=1)]
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
-
-
-class Section(BaseModel):
-    """A part of the config that is no slot: frozen, strictly typed, unknown keys refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class EmbeddingSpec(Section):
-    """How tokens become vectors: `dropout` of the embedded tokens, in training."""
-
-    dropout: Probability = 0.0
-
-
-class HeadSpec(Section):
-    """How vectors become logits: `bias` adds one number per vocabulary row (chapter 3.7)."""
-
-    bias: bool = False
 
 
 @dataclass(frozen=True)
@@ -125,18 +107,55 @@ class ModelSpec(Section):
         tile = [self._parts(entry) for entry in self.pattern]
         return tuple(LayerSpec(index, tile[index % len(tile)]) for index in range(self.n_layers))
 
+    @property
+    def kinds(self) -> dict[str, tuple[LayerSpec, ...]]:
+        """The layers by kind, as the pattern writes it."""
+        found: dict[str, tuple[LayerSpec, ...]] = {}
+        for layer in self.layers:
+            found[str(layer)] = (*found.get(str(layer), ()), layer)
+        return found
+
+    @property
+    def writes(self) -> int:
+        """How many parts add to the residual stream, over all layers: 2 L in a Transformer."""
+        return sum(len(layer.parts) for layer in self.layers)
+
     def site(self, layer: int) -> Site:
         """The facts that layer number `layer` shares with the model."""
         return Site(
             d_model=self.d_model,
             layer=layer,
             n_layers=self.n_layers,
+            writes=self.writes,
             causal=self.causal,
             train_length=self.train_length,
             deploy_length=self.deploy_length,
             norm=self.norm,
             position=self.position,
         )
+
+    @property
+    def schemes(self) -> dict[str, Config]:
+        """The position schemes: the model's under `model`, then those that mixer slots have of their own."""
+        own = {slot: config.component.position_of(config) for slot, config in self.mixers.items()}
+        return {"model": self.position} | {slot: config for slot, config in own.items() if config is not None}
+
+    def scheme_of(self, layer: LayerSpec) -> str:
+        """Under which name of `schemes` the scheme of a layer's mixer stands."""
+        slot = layer.parts[0].slot
+        return slot if slot in self.schemes else "model"
+
+    def scheme_site(self, scheme: str) -> Site:
+        """The site of a position scheme, which knows the number of heads that it serves."""
+        schemes = self.schemes
+        served = [c for slot, c in self.mixers.items() if (slot if slot in schemes else "model") == scheme]
+        heads = {count for config in served if (count := config.component.heads_of(config)) is not None}
+        return replace(self.site(0), n_heads=heads.pop() if len(heads) == 1 else None)
+
+    @property
+    def mixers(self) -> dict[str, Config]:
+        """The mixer slots that layers use."""
+        return {layer.parts[0].slot: layer.parts[0].config for layer in self.layers}
 
     def _parts(self, entry: str) -> tuple[Part, ...]:
         slots = [name.strip() for name in entry.split("+")]

@@ -13,8 +13,7 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The dimensions of the model and of every slot, the tiling of the pattern, and the ledger."""
     model = subject.model
-    kinds = dict.fromkeys(map(str, model.layers))
-    rule = f"layers of {', '.join(kinds)}"
+    rule = f"layers of {', '.join(model.kinds)}"
     yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
     yield from _tiling(subject)
     yield from subject.stated_in(1)
@@ -24,7 +23,7 @@ def check(subject: Subject) -> Iterator[Finding]:
 def _tiling(subject: Subject) -> Iterator[Finding]:
     layers, period = subject.model.n_layers, len(subject.model.pattern)
     if layers % period:
-        fix = f"model.n_layers={layers + -layers % period}"
+        fix = f"model.n_layers={layers + -layers % period}, if whole rounds are meant"
         rule = f"the pattern has {period} layers: its last round is cut short"
         yield Finding(Status.WARN, 1, "model.pattern", f"{layers} layers", rule, fix)
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from builder.components.position import Position
 from builder.finding import Finding, Status
-from builder.model.assemble import position_slots
 
 from .probes import generation
 from .subject import Subject
@@ -15,13 +14,30 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The verdict of every scheme on the two lengths; then the proof that a state and padding change nothing."""
     yield from subject.stated_in(3)
+    yield from _of_two_sizes(subject)
     yield from _unread(subject)
     yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
 
 
+def _of_two_sizes(subject: Subject) -> Iterator[Finding]:
+    """Schemes made for a number of heads, whose mixers don't agree on one."""
+    model = subject.model
+    for scheme, config in model.schemes.items():
+        parts = [layer.parts[0] for layer in model.layers if model.scheme_of(layer) == scheme]
+        stated = {part.slot: part.config.component.heads_of(part.config) for part in parts}
+        heads = {slot: count for slot, count in stated.items() if count is not None}
+        if config.component.needs_heads and len(set(heads.values())) > 1:
+            path = "model.position" if scheme == "model" else f"model.{scheme}.position"
+            found = f"{config.name} for {', '.join(f'{count} heads of {slot}' for slot, count in heads.items())}"
+            rule = "its bias has a number for each head, so all mixers that share it must have as many"
+            slots = list(heads)[1:]
+            fix = ", ".join(f"model.{slot}.position={{name: {config.name}}}" for slot in slots)
+            yield Finding(Status.FAIL, 3, path, found, rule, fix)
+
+
 def _unread(subject: Subject) -> Iterator[Finding]:
     """Schemes that nobody asks: only the model's is asked to embed, and only that of a slot that uses it to turn."""
-    own = position_slots(subject.model)
+    own = {slot: config for slot, config in subject.model.schemes.items() if slot != "model"}
     for slot, config in own.items():
         if _acts(config.component, "embed") and not _acts(config.component, "rotate", "bias"):
             rule = "it writes into the embedded tokens, and there only model.position is asked"

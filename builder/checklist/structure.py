@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from builder.components.init import roles
+from builder.components.position import Position
 from builder.finding import Finding, Status
 from builder.spec import LayerSpec, ModelSpec
 
@@ -14,11 +16,12 @@ from .subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """Equal layers drawn as one line, the final norm, unused slots, tying, and the role of each parameter."""
+    """Equal layers drawn as one line, the final norm, the two ends, unused slots, tying, the role of each parameter."""
     model = subject.model
-    for _, run in groupby(model.layers, key=str):
-        yield _drawn(model, list(run))
+    for alike in model.kinds.values():
+        yield _drawn(model, alike)
     yield _final_norm(model)
+    yield from _ends(model)
     for slot in model.slots:
         if slot not in subject.used:
             rule = f"no layer uses this slot; the pattern is {list(model.pattern)}"
@@ -29,12 +32,23 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)
 
 
-def _drawn(model: ModelSpec, run: list[LayerSpec]) -> Finding:
-    drawing: str = model.block.component.drawing
-    where = f"layer {run[0].index}" if len(run) == 1 else f"layers {run[0].index} to {run[-1].index}"
-    steps = "; ".join(f"x = {drawing.replace('f(', f'{part.slot}(')}" for part in run[0].parts)
-    parts = ", ".join(f"{part.slot} is {part.config.name}" for part in run[0].parts)
-    return Finding(Status.PASS, 4, "model.pattern", f"{where}: {steps}", f"{parts}, norm is {model.norm.name}")
+def _drawn(model: ModelSpec, alike: Sequence[LayerSpec]) -> Finding:
+    block, layer = model.block, alike[0]
+    slots = [part.slot for part in layer.parts]
+    steps: str = block.component.draw(block, model.site(layer.index), slots)
+    parts = [f"{part.slot} is {part.config.name}" for part in layer.parts]
+    parts.append(f"norm is {(getattr(block, 'norm', None) or model.norm).name}")
+    return Finding(Status.PASS, 4, "model.pattern", f"{_where(alike)}: {steps}", ", ".join(parts))
+
+
+def _where(layers: Sequence[LayerSpec]) -> str:
+    """Some layers in words: `layers 0 to 31`, or `10 layers (0 to 4, 6 to 10)`, the first runs of many."""
+    numbered = groupby(enumerate(layer.index for layer in layers), key=lambda pair: pair[1] - pair[0])
+    runs = [[index for _, index in run] for _, run in numbered]
+    shown = [f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
+    if len(runs) == 1:
+        return f"layer{'s' * (len(layers) > 1)} {shown[0]}"
+    return f"{len(layers)} layers ({', '.join([*shown[:3], '...'] if len(runs) > 3 else shown)})"
 
 
 def _final_norm(model: ModelSpec) -> Finding:
@@ -47,6 +61,24 @@ def _final_norm(model: ModelSpec) -> Finding:
         rule = "this block ends in a norm already: a second one follows it directly"
         return Finding(Status.WARN, 4, "model.final_norm", found, rule, "model.final_norm=null, or false")
     return Finding(Status.PASS, 4, "model.final_norm", found, "as the block needs it")
+
+
+def _ends(model: ModelSpec) -> Iterator[Finding]:
+    """Embedding and head, drawn where they are more than a table and its product."""
+    embedding, head, tied = model.embedding, model.head, model.tie_embeddings
+    if embedding.scale is not None or embedding.norm is not None:
+        adds = model.position.component.embed is not Position.embed
+        rule = "what enters the layers" if embedding.norm is None else f"norm is {embedding.norm.name}"
+        yield Finding(Status.PASS, 4, "model.embedding", embedding.draw(adds), rule)
+    if head.bias or head.scale is not None or head.softcap is not None:
+        rule = "W is the embedding's table; the rest acts on the logits alone" if tied else "W is the head's own"
+        yield Finding(Status.PASS, 4, "model.head", head.draw(), rule)
+    if head.softcap is not None and (rows := model.vocab_size) is not None:
+        surest = 1 / (1 + (rows - 1) * math.exp(-2 * head.softcap))  # one logit at the cap, the others at its negative
+        if surest < 0.99:
+            rule = f"logits between -{head.softcap:g} and {head.softcap:g} give no token more than {surest:.2g}"
+            fix = f"softcap={math.ceil(math.log(99 * rows) / 2)} or more, or null"
+            yield Finding(Status.WARN, 4, "model.head.softcap", f"{head.softcap:g} for {rows} rows", rule, fix)
 
 
 def _unmarked(specimen: Specimen) -> Iterator[Finding]:

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+import torch
 
 from builder.component import Config
 from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
 from builder.ledger import Ledger, ledger
-from builder.model.assemble import position_slots
 from builder.spec import ModelSpec, RunSpec
 
 from .probes import Specimen, specimen
 
 Probe = Callable[[Specimen], Iterable[Finding]]
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    """On tensors as small as a specimen's, threads only wait for each other."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _broken(section: int, when: str, error: Exception) -> Finding:
@@ -50,11 +63,15 @@ class Subject:
     @cached_property
     def stated(self) -> tuple[Finding, ...]:
         """What every component says of itself, paths made whole: layers' parts, position schemes, norm, block, init."""
-        slots = self.used | {slot: getattr(self.model, slot) for slot in ("norm", "block", "init", "position")}
-        nested = {f"{slot}.position": config for slot, config in position_slots(self.model).items()}
-        site = self.model.site(0)
+        model, site = self.model, self.model.site(0)
+        slots = self.used | {slot: getattr(model, slot) for slot in ("norm", "block", "init")}
+        slots |= {} if model.embedding.norm is None else {"embedding.norm": model.embedding.norm}
+        parts = [(path, config, site) for path, config in slots.items()]
+        for scheme, config in model.schemes.items():
+            path = "position" if scheme == "model" else f"{scheme}.position"
+            parts.append((path, config, model.scheme_site(scheme)))
         found: Iterator[tuple[str, Iterable[Finding]]]
-        found = ((path, config.component.check(config, site)) for path, config in (slots | nested).items())
+        found = ((path, config.component.check(config, at)) for path, config, at in parts)
         return tuple(finding.under(f"model.{path}") for path, findings in found for finding in findings)
 
     def stated_in(self, section: int) -> list[Finding]:
@@ -81,7 +98,8 @@ class Subject:
         if any(finding.status is Status.FAIL for finding in self.stated_in(1)):
             return None, None, None  # a component refuses its site
         try:
-            return ledger(self.model), specimen(self.model) if self.probes else None, None
+            with _one_thread():
+                return ledger(self.model), specimen(self.model) if self.probes else None, None
         except Exception as error:
             return None, None, _broken(1, "while the model is built", error)
 
@@ -90,7 +108,8 @@ class Subject:
         if self.specimen is None:
             return [self.unproven(section, path, what)]
         try:
-            return list(probe(self.specimen))
+            with _one_thread():
+                return list(probe(self.specimen))
         except Exception as error:
             return [_broken(section, f"while proving: {what}", error)]
 

@@ -7,7 +7,7 @@ from builder.spec import RunSpec
 
 
 def sheet(spec: RunSpec, ledger: Ledger) -> str:
-    """Layers, parameters by component, FLOPs, state bytes and shapes of the model that a run trains."""
+    """Layers, parameters by component, FLOPs, state bytes, kernels and shapes of the model that a run trains."""
     model = spec.model
     sizes = {
         "d_model": model.d_model,
@@ -26,6 +26,7 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
     layers = [
         (str(layer.index), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts)) for layer in model.layers
     ]
+    kernels = {slot: config.component.computed_by(config, model.site(0)) for slot, config in model.mixers.items()}
     shapes = [(line.where, line.tensor, line.axes, str(list(line.sizes))) for line in ledger.shapes]
     return "\n\n".join(
         (
@@ -33,6 +34,7 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
             _table(("size", ""), [(name, f"{value:,}") for name, value in sizes.items() if value is not None]),
             _table(("cost", ""), [(name, f"{value:,}") for name, value in costs.items()]),
             _table(("layer", f"parts, wired by {model.block.name}"), layers),
+            _table(("slot", "computed by, in training"), [(slot, by) for slot, by in kernels.items() if by]),
             _table(("where", "tensor", "axes", "sizes"), shapes),
         )
     )

@@ -23,7 +23,8 @@ class Ledger:
     components              parameters by part of the model
     flops_per_token         of a forward pass at train_length, two for each multiply-add; causal attention
                             counts in full; a training step costs three times as much
-    state_bytes_per_token   what generation keeps for each further token, in float32
+    state_bytes_per_token   what generation keeps for one more token at deploy_length, in float32: a layer whose window
+                            is full keeps nothing more
     state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
     shapes                  the shape ledger of chapter 3.7, for each distinct layer
     """
@@ -60,13 +61,14 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
     model = build(model_spec, device="meta")
     components = by_component(model)
     params = sum(components.values())
-    per_token = model.new_state(1, 2).bytes() - model.new_state(1, 1).bytes()
+    longest = model_spec.deploy_length
+    at_last = model.new_state(1, longest).bytes()
     return Ledger(
         params=params,
         active_params=params,
         components=components,
         flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
-        state_bytes_per_token=per_token,
-        state_bytes=model.new_state(1, model_spec.deploy_length).bytes(),
+        state_bytes_per_token=at_last - model.new_state(1, longest - 1).bytes(),
+        state_bytes=at_last,
         shapes=shapes(model_spec, batch_size),
     )

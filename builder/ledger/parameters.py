@@ -19,4 +19,5 @@ def by_component(model: LanguageModel) -> dict[str, int]:
 def _component(path: list[str], slots: dict[tuple[int, str], str]) -> str:
     if path[0] != "layers":
         return "norms" if path[0].endswith("_norm") else path[0]
-    return slots.get((int(path[1]), path[2]), "norms")
+    beside = "residual" if path[2].endswith("residual") else "norms"  # what a block holds beside its parts
+    return slots.get((int(path[1]), path[2]), beside)

@@ -15,16 +15,20 @@ from builder.spec import ModelSpec
 
 @torch.no_grad()
 def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
-    """The tensors of a pass over `batch_size` sequences of train_length tokens, each distinct layer once.
+    """The tensors of a pass over `batch_size` sequences of train_length tokens, each kind of layer at its first place.
 
     The real model runs on a batch of no rows, its weights without storage: every shape is the true one, and no
     memory is taken, however large the model. Each row's first axis is then the batch that was asked for.
     """
-    model = _hollow(spec.model_copy(update={"n_layers": min(spec.n_layers, len(spec.pattern))}))
+    firsts = [alike[0].index for alike in spec.kinds.values()]
+    model = _hollow(spec.model_copy(update={"n_layers": len(firsts), "pattern": tuple(spec.kinds)}))
     aux = Aux(shapes=[])
     nothing = torch.zeros(0, spec.train_length, dtype=torch.long)  # (0, T)
     model(nothing, positions=nothing, aux=aux)  # positions are given, so that no table is asked how far it reaches
-    return tuple(replace(line, sizes=(batch_size, *line.sizes[1:])) for line in aux.shapes or ())
+    places = {index: first for index, first in enumerate(firsts)} | {None: None}
+    return tuple(
+        replace(line, layer=places[line.layer], sizes=(batch_size, *line.sizes[1:])) for line in aux.shapes or ()
+    )
 
 
 def _hollow(spec: ModelSpec) -> LanguageModel:

@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from builder.component import Config
+from builder.component import Config, Site
 from builder.spec import LayerSpec, ModelSpec
 
 from .embedding import Embedding
+from .head import Head
 from .language_model import LanguageModel
-from .linear import Linear
 from .stack import Stack
 
 
@@ -35,8 +35,7 @@ def build(
     if place.type != "meta":
         generator = None if seed is None else torch.Generator(device).manual_seed(seed)
         init: Any = model_spec.init.component
-        writes = sum(len(layer.parts) for layer in model_spec.layers)
-        init(model_spec.init, writes).apply(model, generator)
+        init(model_spec.init, model_spec.writes).apply(model, generator)
     return model if dtype is None else model.to(dtype)
 
 
@@ -45,26 +44,24 @@ def assemble(spec: ModelSpec) -> LanguageModel:
     vocab_size = spec.vocab_size
     if vocab_size is None:
         raise ValueError("model.vocab_size is null: build needs a number; load takes the tokenizer's size")
-    schemes = {"model": spec.position, **position_slots(spec)}
-    positions = nn.ModuleDict({slot: _part(config, spec, 0) for slot, config in schemes.items()})
-    slots = [slot if (slot := layer.parts[0].slot) in schemes else "model" for layer in spec.layers]
+    positions = nn.ModuleDict(
+        {scheme: _scheme(config, spec.scheme_site(scheme)) for scheme, config in spec.schemes.items()}
+    )
     norm: Any = spec.norm.component
     return LanguageModel(
         spec=spec,
         embedding=Embedding(spec.embedding, vocab_size, spec.d_model),
         positions=positions,
-        slots=slots,
+        slots=[spec.scheme_of(layer) for layer in spec.layers],
         layers=Stack([_block(layer, spec) for layer in spec.layers]),
         final_norm=norm(spec.norm, spec.d_model) if spec.ends_in_norm else None,
-        head=Linear(spec.d_model, vocab_size, bias=spec.head.bias),
+        head=Head(spec.head, vocab_size, spec.d_model),
     )
 
 
-def position_slots(spec: ModelSpec) -> dict[str, Config]:
-    """The mixer slots that have a position scheme of their own, with it."""
-    mixers = {layer.parts[0].slot: layer.parts[0].config for layer in spec.layers}
-    own = {slot: config.component.position_of(config) for slot, config in mixers.items()}
-    return {slot: config for slot, config in own.items() if config is not None}
+def _scheme(config: Config, site: Site) -> nn.Module:
+    scheme: Any = config.component
+    return scheme(config, site)
 
 
 def _block(layer: LayerSpec, spec: ModelSpec) -> nn.Module:

@@ -46,7 +46,7 @@ class Context:
     """One layer's view of one pass.
 
     positions       of the T tokens of this pass
-    key_positions   of the S slots that may be read: those of the state, then this pass
+    key_positions   of every slot so far: those of the state, then this pass
     mask            what may be seen (a mixer narrows it with `mask.within(window)`)
     position        this layer's position scheme, with the hooks `rotate` and `bias`
     state           this layer's state, or None in training

@@ -12,7 +12,8 @@ from builder.spec import ModelSpec
 
 from .context import Aux
 from .embedding import Embedding
-from .linear import Linear, linear_flops
+from .head import Head
+from .linear import linear_flops
 from .placement import place
 from .stack import Stack
 from .state import State
@@ -37,7 +38,7 @@ class LanguageModel(nn.Module):
 
     def __init__(
         self, spec: ModelSpec, embedding: Embedding, positions: nn.ModuleDict, slots: list[str], layers: Stack,
-        final_norm: nn.Module | None, head: Linear,
+        final_norm: nn.Module | None, head: Head,
     ) -> None:  # fmt: skip
         super().__init__()
         self.spec = spec

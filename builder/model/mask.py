@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
+
+from .bias import Bias
+from .span import Span
 
 
 @dataclass(frozen=True)
 class Mask:
     """The visible set of every query (chapter 3.3): all the conditions that are set must hold.
 
-    Query t stands at slot `past` + t; the S key slots are counted from 0.
+    Query t stands at slot `past` + t; the keys stand at the slots of `span`, or at all of them, counted from 0.
 
         causal      key <= query
         window      key >  query - window           a query sees itself and the window - 1 slots before it
-        real        real[b, key]                    (B, S) bool, false where padding stands
-        segments    segments[b, key] == segments[b, query]   (B, S), the documents of a packed row
+        real        real[b, key]                    (B, L) bool, false where padding stands
+        segments    segments[b, key] == segments[b, query]   (B, L), the documents of a packed row
 
     A row that sees nothing (a padding query) gives zeros, in every kernel.
     """
@@ -27,48 +31,94 @@ class Mask:
     real: Tensor | None = None
     segments: Tensor | None = None
     past: int = 0
+    span: Span | None = None
     _memo: dict = field(init=False, default_factory=dict, repr=False, compare=False)  # not handed on by `replace`
 
     def within(self, window: int | None) -> Mask:
         """The same mask seen through a sliding window too; what is written out is shared by the layers of a pass."""
         both = [width for width in (self.window, window) if width is not None]
-        seen = replace(self, window=min(both, default=None))
-        object.__setattr__(seen, "_memo", self._memo)
-        return seen
+        return self._sharing(replace(self, window=min(both, default=None)))
+
+    def over(self, span: Span) -> Mask:
+        """The same mask over the keys that a state gave; what is written out is shared by the layers of a pass."""
+        return self._sharing(replace(self, span=None if span == Span(0, span.length) else span))
+
+    def flag(self, queries: int, keys: int) -> bool | None:
+        """What says it all without a tensor: True is torch's `is_causal`, False no mask; None: neither does."""
+        everything = self.window is None or self.window >= keys
+        if not everything or self.real is not None or self.segments is not None:
+            return None
+        if not self.causal or (queries == 1 and (self.span is not None or self.past + 1 == keys)):
+            return False  # a single query stands behind all keys of its state
+        return True if self.past == 0 and queries == keys else None
 
     def lower(self, queries: int, keys: int, device: torch.device) -> tuple[bool, Tensor | None]:
         """The cheapest equal thing for a kernel: (is_causal, visible) with visible (B | 1, 1, T, S) bool or None.
 
         Plain causal attention, plain bidirectional attention and a single query over a state need no tensor.
         """
-        everything = self.window is None or self.window >= keys
-        only_order = everything and self.real is None and self.segments is None
-        if only_order and not self.causal:
-            return False, None
-        if only_order and self.past == 0 and queries == keys:
-            return True, None
-        if only_order and queries == 1 and self.past + 1 == keys:
-            return False, None
-        return False, self.dense(queries, keys, device)
+        flag = self.flag(queries, keys)
+        return (flag, None) if flag is not None else (False, self.dense(queries, keys, device))
 
-    def dense(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        """The visible set written out, (B | 1, 1, T, S) bool, for kernels that can't do without; made once per pass."""
-        key = (self.window, queries, keys)
-        if key not in self._memo:
-            self._memo[key] = self._write_out(queries, keys, device)
-        return self._memo[key]
-
-    def _write_out(self, queries: int, keys: int, device: torch.device) -> Tensor:
-        query = torch.arange(self.past, self.past + queries, device=device)[:, None]  # (T, 1)
-        key = torch.arange(keys, device=device)[None]  # (1, S)
-        seen = torch.ones(1, 1, queries, keys, dtype=torch.bool, device=device)  # (1, 1, T, S)
+    def allows(self, b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:
+        """Whether query t of row b may see key s, for index tensors that broadcast: the one place that decides it."""
+        query, key = t + self.past, s
+        if self.span is not None:
+            key = self.span.first + (s - self.span.turn) % self.span.length
+        seen = key >= 0
         if self.causal:
             seen = seen & (key <= query)
         if self.window is not None:
             seen = seen & (key > query - self.window)
         if self.real is not None:
-            seen = seen & self.real[:, None, None, :]  # (B, 1, T, S)
+            seen = seen & self.real[b, key]
         if self.segments is not None:
-            own = self.segments[:, self.past : self.past + queries]  # (B, T)
-            seen = seen & (own[:, None, :, None] == self.segments[:, None, None, :])  # (B, 1, T, S)
+            seen = seen & (self.segments[b, key] == self.segments[b, query])
         return seen
+
+    def dense(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        """The visible set written out, (B | 1, 1, T, S) bool, for kernels that can't do without; made once per pass."""
+        return self._once(("dense", queries, keys), lambda: self._write_out(queries, keys, device))
+
+    def fold(self, bias: Bias | Tensor, queries: int, keys: int, device: torch.device) -> Tensor:
+        """A bias with -inf where nothing may be seen, (B | 1, H, T, S); made once per pass for each bias."""
+        written = bias.dense() if isinstance(bias, Bias) else bias  # (B | 1, H, T, S)
+        if self.flag(queries, keys) is False:
+            return written
+        hidden = ~self.dense(queries, keys, device)
+        # the memo holds the bias itself, so that no other one takes its place in memory
+        return self._once(("fold", written, queries, keys), lambda: written.masked_fill(hidden, -torch.inf))
+
+    def blocks(self, queries: int, keys: int, device: torch.device) -> Any:
+        """The visible set as FlexAttention's block mask, or None when everything is visible; made once per pass."""
+        if self.flag(queries, keys) is False:
+            return None
+        return self._once(("blocks", queries, keys), lambda: self._block(queries, keys, device))
+
+    def _sharing(self, seen: Mask) -> Mask:
+        object.__setattr__(seen, "_memo", self._memo)
+        return seen
+
+    def _once(self, key: tuple[Any, ...], make: Any) -> Any:
+        key = (self.window, self.span, *key)
+        if key not in self._memo:
+            self._memo[key] = make()
+        return self._memo[key]
+
+    @property
+    def _rows(self) -> int | None:
+        """How many rows of the batch differ; None when all are alike."""
+        return next((len(told) for told in (self.real, self.segments) if told is not None), None)
+
+    def _write_out(self, queries: int, keys: int, device: torch.device) -> Tensor:
+        row = torch.arange(self._rows or 1, device=device)[:, None, None, None]  # (B | 1, 1, 1, 1)
+        query = torch.arange(queries, device=device)[:, None]  # (T, 1)
+        return self.allows(row, row, query, torch.arange(keys, device=device)).expand(len(row), 1, queries, keys)
+
+    def _block(self, queries: int, keys: int, device: torch.device) -> Any:
+        from torch.nn.attention.flex_attention import create_block_mask  # imports the compiler, which few passes need
+
+        def seen(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:  # it takes functions, and no methods
+            return self.allows(b, h, t, s)
+
+        return create_block_mask(seen, self._rows, None, queries, keys, device=device)

@@ -38,14 +38,15 @@ def place(
     _refuse_misfits(tokens, state, attention_mask=real, positions=positions, segments=segments)
     past = state.length if state is not None else 0
     end = past + tokens.shape[1]
-    _refuse_past_the_end(end, positions, schemes)
     real = real.bool() if real is not None else None
     ids = positions if positions is not None else _count(tokens, real, segments, state)
-    own = keys = Positions(ids)
+    _refuse_past_the_end(ids, end, positions is None, schemes)
+    reach = state.max_length if state is not None else end
+    own = keys = Positions(ids, reach)
     if state is not None:
         state.write(ids, real)
         real = None if state.real is None else state.real[:, :end]
-        keys = Positions(state.positions[:, :end]) if past else own
+        keys = Positions(state.positions[:, :end], reach) if past else own
     mask = Mask(causal=causal, real=real, segments=segments, past=past)
     return Context(own, keys, mask, schemes["model"], layer=None, aux=aux)
 
@@ -74,14 +75,12 @@ def _refuse_misfits(tokens: Tensor, state: State | None, **given: Tensor | None)
         state.refuse_misfit(tokens)
 
 
-def _refuse_past_the_end(length: int, positions: Tensor | None, schemes: Mapping[str, Position]) -> None:
-    """`length` is what the default positions reach; those that are given are looked at where a table ends."""
+def _refuse_past_the_end(ids: Tensor, slots: int, counted: bool, schemes: Mapping[str, Position]) -> None:
+    """Positions that were counted reach the number of slots at most: only past that are they looked at."""
     for slot, scheme in schemes.items():
-        if scheme.limit is None:
+        if scheme.limit is None or (counted and slots <= scheme.limit) or not ids.numel():
             continue
-        reach = length
-        if positions is not None:
-            reach = int(positions.max()) + 1 if positions.numel() else 0
+        reach = int(ids.max()) + 1
         if reach > scheme.limit:
             where = "model.position" if slot == "model" else f"model.{slot}.position"
             raise TooLong(

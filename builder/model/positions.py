@@ -8,17 +8,21 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
+from .span import Span
+
 Made = TypeVar("Made")
 
 
 class Positions:
-    """The positions `ids` of the tokens of one pass, int64 (B, T), or (1, T) where all rows agree.
+    """The positions `ids` of some tokens, int64 (B, T), or (1, T) where all rows agree.
 
-    Layers share one object, so that angles or biases are made once per pass and not once per layer.
+    Layers share one object, so that angles or biases are made once per pass and not once per layer. `reach` is how many
+    slots the sequence will have: those of this pass, or those that the state was made for.
     """
 
-    def __init__(self, ids: Tensor):
+    def __init__(self, ids: Tensor, reach: int | None = None):
         self.ids = ids
+        self.reach = ids.shape[1] if reach is None else reach
         self._memo: dict[object, object] = {}
 
     def once(self, key: object, make: Callable[[], Made]) -> Made:
@@ -26,6 +30,12 @@ class Positions:
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]  # type: ignore[return-value]
+
+    def of(self, span: Span) -> Positions:
+        """The positions of the keys that a span names, the same object for each layer that asks."""
+        if span == Span(0, self.ids.shape[1]):
+            return self
+        return self.once(span, lambda: Positions(span.of(self.ids), self.reach))
 
 
 def count(length: int, start: int, device: torch.device) -> Tensor:

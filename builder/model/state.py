@@ -8,6 +8,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from .span import Span
+
 
 class LayerState(Protocol):
     """The contract of a mixer's state: it knows its size and follows a reordering of the batch."""
@@ -22,32 +24,55 @@ class LayerState(Protocol):
 
 
 class KVState:
-    """Keys and values of one attention layer, (B, L, K, E) each: allocated once for L slots, filled in place.
+    """Keys and values of one attention layer, (B, R, ...) each: allocated once, filled in place.
 
-    Raises ValueError when more than L slots are appended.
+    Without a window R is `length`, and slot s lies in row s. With one only the last `window` slots are kept, in a ring
+    of R = min(length, window) rows: slot s lies in row s mod R. Raises ValueError past `length` slots.
     """
 
-    def __init__(self, batch: int, length: int, heads: int, width: int, *, device: torch.device, dtype: torch.dtype):
-        self.keys = torch.empty(batch, length, heads, width, device=device, dtype=dtype)  # (B, L, K, E)
-        self.values = torch.empty(batch, length, heads, width, device=device, dtype=dtype)  # (B, L, K, E)
+    def __init__(
+        self, batch: int, length: int, key: tuple[int, ...], value: tuple[int, ...],
+        *, window: int | None = None, device: torch.device, dtype: torch.dtype,
+    ) -> None:  # fmt: skip
+        self.length = length
+        self.rows = length if window is None else min(length, window)
+        self.keys = torch.empty(batch, self.rows, *key, device=device, dtype=dtype)  # (B, R, K, E)
+        self.values = torch.empty(batch, self.rows, *value, device=device, dtype=dtype)  # (B, R, K, E)
         self.used = 0
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes k and v (B, T, K, E) behind what is there; returns all keys and values so far, (B, S, K, E)."""
+    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Span]:
+        """Writes k and v (B, T, ...) behind what is there; returns all keys and values that these T may read,
+        (B, S, ...) each, and the slots they stand at."""
         start, end = self.used, self.used + k.shape[1]
-        if end > self.keys.shape[1]:
-            raise ValueError(f"the state holds {self.keys.shape[1]} tokens and {end} are asked of it")
-        self.keys[:, start:end] = k
-        self.values[:, start:end] = v
+        if end > self.length:
+            raise ValueError(f"the state holds {self.length} tokens and {end} are asked of it")
         self.used = end
-        return self.keys[:, :end], self.values[:, :end]
+        if end <= self.rows or k.shape[1] == 1:
+            row, held = start % self.rows, min(end, self.rows)
+            self.keys[:, row : row + k.shape[1]] = k
+            self.values[:, row : row + k.shape[1]] = v
+            turn = end % self.rows if end > self.rows else 0
+            return self.keys[:, :held], self.values[:, :held], Span(end - held, held, turn)
+        return self._wrap(start, end, k, v)
+
+    def _wrap(self, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Span]:
+        """Several tokens that go round the ring: what they may read is taken out before they write over it."""
+        slots = torch.arange(end, device=k.device)
+        before = slots[max(0, start - self.rows + 1) : start] % self.rows
+        after = slots[max(start, end - self.rows) :] % self.rows
+        keys = torch.cat((self.keys[:, before], k), dim=1)  # (B, S, ...)
+        values = torch.cat((self.values[:, before], v), dim=1)  # (B, S, ...)
+        self.keys[:, after] = k[:, -len(after) :]
+        self.values[:, after] = v[:, -len(after) :]
+        return keys, values, Span(end - keys.shape[1], keys.shape[1])
 
     def bytes(self) -> int:
         return self.keys.nbytes + self.values.nbytes
 
     def reorder(self, index: Tensor) -> None:
-        for held in (self.keys[:, : self.used], self.values[:, : self.used]):
-            held.copy_(held[index])
+        held = min(self.used, self.rows)
+        for part in (self.keys[:, :held], self.values[:, :held]):
+            part.copy_(part[index])
 
 
 class State:
@@ -55,7 +80,7 @@ class State:
 
     layers      one LayerState per layer
     length      slots used so far, in every row
-    positions   (B, L) int64, the position at each slot
+    positions   (B, L) int64, the position at each slot; (1, L) while all rows agree
     real        (B, L) bool, or None while no padding was seen
     """
 
@@ -63,7 +88,7 @@ class State:
         self.layers = list(layers)
         self.length = 0
         self.max_length = max_length
-        self.positions = torch.zeros(batch, max_length, dtype=torch.long, device=device)  # (B, L)
+        self.positions = torch.zeros(1, max_length, dtype=torch.long, device=device)  # (1, L)
         self.real: Tensor | None = None
         self._batch = batch
 
@@ -84,6 +109,8 @@ class State:
     def write(self, positions: Tensor, real: Tensor | None) -> None:
         """Notes where the T tokens of this pass stand and which of them are real, at slots length..length+T."""
         end = self.length + positions.shape[1]
+        if len(positions) > len(self.positions):
+            self.positions = self.positions.repeat(self._batch, 1)  # (B, L)
         self.positions[:, self.length : end] = positions
         if real is not None and self.real is None:
             self.real = torch.ones(self._batch, self.max_length, dtype=torch.bool, device=self.positions.device)
@@ -96,7 +123,7 @@ class State:
 
     def reorder(self, index: Tensor) -> None:
         """Row b becomes the former row index[b], in every layer; index (B,) int64 with B rows, as for beam search."""
-        self.positions = self.positions[index]
+        self.positions = self.positions[index] if len(self.positions) > 1 else self.positions
         self.real = None if self.real is None else self.real[index]
         for layer in self.layers:
             layer.reorder(index)

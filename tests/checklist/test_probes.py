@@ -10,6 +10,7 @@ from builder import registry
 from builder.component import Config as BaseConfig
 from builder.finding import Status
 from builder.model.positions import Positions
+from tests import choices
 
 GQA = registry.find("attention", "gqa")
 GLU = registry.find("ffn", "glu")
@@ -188,9 +189,8 @@ def test_other_probes_do_not_blame_it(judged, cls, passes):
 
 @pytest.mark.parametrize("room", ["attention", "ffn", "position", "block", "norm"])
 def test_every_component_there_is_passes_its_probes(judge, room):
-    needs = {"attention": KNOBS[ATTENTION], "ffn": KNOBS[FFN]}
     for name in registry.names(room):
-        report = judge({f"model.{room}": {"name": name, **needs.get(room, {})}}, probes=True)
+        report = judge({f"model.{room}": choices.slot(room, name)}, probes=True)
         assert report.ok and report.counts["WARN"] == 0, f"{name}\n{report}"
 
 

@@ -51,7 +51,7 @@ BROKEN = {
     ),
     "a learned table shorter than training": (
         {"model.position": LEARNED | {"length": 100}},
-        ("FAIL", 3, "model.position.length", "100 rows", "length=128"),
+        ("FAIL", 3, "model.position.length", "100 positions", "length=128"),
         {"model.position": LEARNED | {"length": 128}},
     ),
     "a learned table deployed past training": (

@@ -27,7 +27,7 @@ def site(config):
     """site(**facts): a site of a small decoder, whose norm is rmsnorm and which has no positions."""
 
     def make(**facts):
-        usual = dict(d_model=32, layer=0, n_layers=2, causal=True, train_length=16, deploy_length=16)
+        usual = dict(d_model=32, layer=0, n_layers=2, writes=4, causal=True, train_length=16, deploy_length=16)
         slots = dict(norm=config("norm", "rmsnorm"), position=config("position", "none"))
         return Site(**usual | slots | facts)
 

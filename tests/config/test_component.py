@@ -73,7 +73,7 @@ def test_a_slot_keeps_the_path_of_what_is_wrong_in_it():
 
 @pytest.mark.parametrize("value", [3, "rmsnorm", [], {}, {"eps": 1.0}, {"name": None}, {"name": "gqa"}], ids=str)
 def test_a_slot_is_a_mapping_with_a_name_of_its_room(value: Any):
-    with pytest.raises(ValidationError, match="layernorm, rmsnorm"):
+    with pytest.raises(ValidationError, match=r"names: layernorm, .*rmsnorm"):
         Parent.Config.model_validate({"inner": value})
 
 

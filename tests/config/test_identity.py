@@ -86,7 +86,7 @@ def test_out_and_in_again_is_the_same(edited: Edit):
     assert load(yaml.safe_load(yaml.safe_dump(once))) == spec
     assert load(json.loads(json.dumps(once))) == spec
     assert once["version"] == VERSION and once["model"]["attention"]["position"]["theta"] == 10000.0
-    assert once["model"]["far"]["kernel"] == "sdpa"  # a default that only the code states
+    assert once["model"]["far"]["qk_norm_at"] == "before"  # a default that only the code states
 
 
 def test_the_order_of_keys_does_not_matter(config: dict[str, Any]):

@@ -4,9 +4,11 @@ import pytest
 import torch
 
 from builder import registry
+from builder.components.kernel import Case
 from builder.model.assemble import build
 from builder.spec import ModelSpec
 from tests.choices import slot
+from tests.plain_flex import plain_flex  # noqa: F401
 
 TINY = {
     "d_model": 32,
@@ -67,7 +69,29 @@ def scheme(request):
     return request.param
 
 
+@pytest.fixture(params=registry.names("attention"))
+def attention(request):
+    """The name of each attention there is."""
+    return request.param
+
+
 @pytest.fixture(params=registry.names("kernel"))
 def kernel(request):
     """The name of each kernel there is."""
     return request.param
+
+
+def trains(name):
+    return registry.find("kernel", name).refuses(Case("cpu", flag=False, bias=True, grad=True)) is None
+
+
+@pytest.fixture(params=[name for name in registry.names("kernel") if trains(name)])
+def trained(request):
+    """The name of each kernel that has gradients on a CPU, with any mask and bias."""
+    return request.param
+
+
+@pytest.fixture
+def pinned():
+    """pinned(kernel, ...): the tiny attention computed by one kernel, with further knobs."""
+    return lambda kernel, **knobs: TINY["attention"] | {"kernel": kernel} | knobs

@@ -5,6 +5,8 @@ import random
 import pytest
 import torch
 
+from tests.choices import slot
+
 LENGTH = 12
 
 
@@ -14,10 +16,6 @@ def splits(count=4, seed=0):
     cuts = [sorted(draw.sample(range(1, LENGTH), draw.randint(1, LENGTH - 1))) for _ in range(count)]
     parts = [[b - a for a, b in zip([0, *cut], [*cut, LENGTH], strict=True)] for cut in cuts]
     return [*parts, [1] * LENGTH, [LENGTH], [LENGTH - 1, 1], [1, LENGTH - 1]]
-
-
-def attention(kernel):
-    return {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "d_head": 8, "kernel": kernel}
 
 
 def in_parts(model, tokens, split, real=None):
@@ -33,9 +31,24 @@ def in_parts(model, tokens, split, real=None):
 
 @pytest.mark.parametrize("split", splits(), ids=str)
 @torch.no_grad()
-def test_any_split_equals_one_pass(tiny, ids, scheme, kernel, split):
-    model, tokens = tiny(position=scheme, attention=attention(kernel)), ids(2, LENGTH)
+def test_any_split_equals_one_pass(tiny, ids, scheme, split):
+    model, tokens = tiny(position=scheme), ids(2, LENGTH)
     assert (in_parts(model, tokens, split) - model(tokens).logits).abs().max() <= 1e-5
+
+
+@torch.no_grad()
+def test_every_kernel_reads_a_state(tiny, ids, pinned, kernel):
+    model, tokens = tiny(position="alibi", attention=pinned(kernel), n_layers=1), ids(2, LENGTH)
+    assert (in_parts(model, tokens, [5, 1, 5, 1]) - model(tokens).logits).abs().max() <= 1e-5
+
+
+@pytest.mark.parametrize("knobs", [{}, {"window": 3}, {"sinks": True}, {"softcap": 2.0, "window": 5}], ids=str)
+@torch.no_grad()
+def test_every_attention_reads_a_state(tiny, ids, scheme, attention, knobs):
+    model, tokens = tiny(position=scheme, attention=slot("attention", attention, **knobs)), ids(2, LENGTH)
+    whole = model(tokens).logits
+    for split in ([5, 1, 5, 1], [1] * LENGTH, [2, 4, 6]):
+        assert (in_parts(model, tokens, split) - whole).abs().max() <= 1e-5 * max(1, whole.abs().max())
 
 
 @pytest.mark.parametrize("split", splits(), ids=str)

@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from tests.choices import slot
+
 LAYERS = {"n_layers": 1}
 
 
@@ -18,6 +20,13 @@ def test_a_whole_pass_is_one_graph(tiny, ids, scheme):
     model, tokens = tiny(position=scheme, **LAYERS), ids(2, 7)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
     assert (compiled(tokens).logits - model(tokens).logits).abs().max() <= 1e-6
+
+
+@pytest.mark.parametrize("knobs", [{"window": 3, "sinks": True}, {"softcap": 2.0}], ids=str)
+def test_a_pass_of_every_attention_is_one_graph(tiny, ids, attention, knobs):
+    model, tokens = tiny(position="alibi", attention=slot("attention", attention, **knobs), **LAYERS), ids(2, 7)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert (compiled(tokens).logits - model(tokens).logits).abs().max() <= 1e-5
 
 
 @pytest.mark.parametrize("what", ["padding", "segments"])

@@ -6,6 +6,7 @@ from torch.nn.functional import cross_entropy
 
 from builder.errors import ArchlabError
 from builder.generation import generate
+from tests.choices import slot
 
 
 def uncached(model, tokens, count):
@@ -16,8 +17,15 @@ def uncached(model, tokens, count):
     return tokens[:, -count:]
 
 
-def test_greedy_equals_the_loop_without_a_state(tiny, ids, scheme, kernel):
-    attention = {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "d_head": 8, "kernel": kernel}
+def test_greedy_equals_the_loop_in_every_kernel(tiny, ids, pinned, kernel):
+    attention = pinned(kernel, window=3)
+    model, tokens = tiny(position="alibi", attention=attention, tie_embeddings=False, n_layers=1), ids(2, 5)
+    assert torch.equal(generate(model, tokens, max_new_tokens=5).tokens, uncached(model, tokens, 5))
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_greedy_equals_the_loop_without_a_state(tiny, ids, scheme, attention, window):
+    attention = slot("attention", attention, window=window)
     model, tokens = tiny(position=scheme, attention=attention, tie_embeddings=False), ids(2, 5)
     expected = uncached(model, tokens, 12)
     assert torch.equal(generate(model, tokens, max_new_tokens=12).tokens, expected)
@@ -63,7 +71,7 @@ def test_the_limit_holds_to_the_token(tiny, ids, name):
             generate(model, ids(1, prompt), max_new_tokens=new)
 
 
-@pytest.mark.parametrize("name", ["rope", "none"])
+@pytest.mark.parametrize("name", ["rope", "none", "alibi", "t5"])
 def test_relative_schemes_go_past_the_train_length(tiny, ids, name):
     model = tiny(position=name, train_length=16, deploy_length=24)
     assert generate(model, ids(1, 10), max_new_tokens=14).tokens.shape == (1, 14)

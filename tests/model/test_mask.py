@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from builder.model.mask import Mask
+from builder.model.span import Span
 
 B, S = 2, 7
 CPU = torch.device("cpu")
@@ -51,6 +52,41 @@ def test_a_predicate_off_by_one_is_seen():
     for broken, right in ((Mask(window=2), Mask(window=3)), (Mask(past=3), Mask(past=4)), (Mask(causal=False), Mask())):
         queries = 3
         assert not torch.equal(broken.dense(queries, S, CPU).expand(B, 1, queries, S), predicate(right, queries))
+
+
+@pytest.mark.parametrize(("first", "length", "turn"), [(3, 4, 0), (3, 4, 1), (3, 4, 3), (0, 7, 2), (5, 2, 1)])
+@pytest.mark.parametrize(("window", "real"), [(None, None), (3, None), (4, REAL)])
+def test_over_a_span_the_columns_are_those_of_its_slots(first, length, turn, window, real):
+    mask = Mask(past=6, window=window, real=real)
+    whole = predicate(mask, 1)  # (B, 1, 1, S)
+    held = list(range(first, first + length))
+    expected = whole[..., held[length - turn :] + held[: length - turn]]
+    seen = mask.over(Span(first, length, turn))
+    assert torch.equal(seen.dense(1, length, CPU).expand_as(expected), expected)
+    if not expected.all():
+        other = mask.over(Span(first, length, (turn + 1) % length)).dense(1, length, CPU).expand_as(expected)
+        assert not torch.equal(other, expected)
+
+
+def test_a_span_of_everything_is_none():
+    assert Mask(past=3).over(Span(0, 4)).span is None and Mask().over(Span(1, 4)).span == Span(1, 4)
+    assert Mask(past=3).over(Span(0, 4)).flag(1, 4) is False, "the flag of decode is kept"
+
+
+def test_a_span_takes_of_what_is_kept_by_slot():
+    kept = torch.arange(9).expand(2, 9)
+    assert Span(3, 4).of(kept)[0].tolist() == [3, 4, 5, 6]
+    assert Span(3, 4, turn=1).of(kept)[1].tolist() == [6, 3, 4, 5]
+
+
+def test_a_folded_bias_is_minus_infinity_where_nothing_may_be_seen():
+    bias, mask = torch.randn(1, 3, S, S), Mask(real=REAL, window=2)
+    folded = mask.fold(bias, S, S, CPU)
+    seen = predicate(mask, S).expand_as(folded)
+    assert torch.equal(folded[seen], bias.expand_as(folded)[seen]) and (folded[~seen] == -torch.inf).all()
+    assert mask.fold(bias, S, S, CPU) is folded and mask.within(1).fold(bias, S, S, CPU) is not folded
+    assert mask.fold(bias + 1, S, S, CPU) is not folded
+    assert Mask(causal=False).fold(bias, S, S, CPU) is bias
 
 
 def test_layers_of_one_window_share_one_tensor():

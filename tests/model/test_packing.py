@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tests.choices import slot
+
 LENGTHS = (4, 1, 7)
 
 
@@ -24,12 +26,26 @@ def gradients(model, total):
     return {name: p.grad.clone() for name, p in model.named_parameters()}
 
 
-def attention(kernel):
-    return {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "d_head": 8, "kernel": kernel}
+@torch.no_grad()
+def test_packed_documents_equal_the_documents_apart_in_every_kernel(tiny, pinned, packed, kernel):
+    model = tiny(position="alibi", attention=pinned(kernel), n_layers=1)
+    tokens, segments = packed
+    apart = [model(document).logits for document in tokens.split(LENGTHS, dim=1)]
+    assert (model(tokens, segments=segments).logits - torch.cat(apart, dim=1)).abs().max() <= 1e-5
 
 
-def test_packed_documents_equal_the_documents_apart(tiny, packed, scheme, kernel):
-    model = tiny(position=scheme, attention=attention(kernel))
+@pytest.mark.parametrize("knobs", [{}, {"window": 3}, {"sinks": True}, {"softcap": 2.0}], ids=str)
+@torch.no_grad()
+def test_packed_documents_equal_the_documents_apart_in_every_attention(tiny, packed, scheme, attention, knobs):
+    model = tiny(position=scheme, attention=slot("attention", attention, **knobs))
+    tokens, segments = packed
+    apart = torch.cat([model(document).logits for document in tokens.split(LENGTHS, dim=1)], dim=1)
+    together = model(tokens, segments=segments).logits
+    assert (together - apart).abs().max() <= 1e-5 * max(1, apart.abs().max())
+
+
+def test_packed_documents_equal_the_documents_apart(tiny, pinned, packed, scheme, trained):
+    model = tiny(position=scheme, attention=pinned(trained))
     tokens, segments = packed
     together = model(tokens, segments=segments).logits
     documents = tokens.split(LENGTHS, dim=1)

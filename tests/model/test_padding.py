@@ -4,6 +4,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from tests.choices import slot
+
 PADS = 3
 
 
@@ -11,10 +13,6 @@ def padded(row, pad=0, pads=PADS):
     """(tokens, attention_mask) of one row behind `pads` pads."""
     tokens = torch.cat((torch.full((1, pads), pad), row), dim=1)
     return tokens, torch.arange(tokens.shape[1])[None] >= pads
-
-
-def attention(kernel):
-    return {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "d_head": 8, "kernel": kernel}
 
 
 def loss_and_gradients(model, tokens, real, rows):
@@ -28,15 +26,30 @@ def loss_and_gradients(model, tokens, real, rows):
 
 
 @pytest.mark.parametrize("pads", [1, 3, 20])
-def test_a_left_padded_row_equals_the_row(tiny, ids, scheme, kernel, pads):
-    model, row = tiny(position=scheme, attention=attention(kernel)), ids(1, 5)
+@torch.no_grad()
+def test_a_left_padded_row_equals_the_row(tiny, ids, scheme, pads):
+    equals_the_row(tiny(position=scheme), ids(1, 5), pads)
+
+
+@torch.no_grad()
+def test_a_left_padded_row_equals_the_row_in_every_kernel(tiny, ids, pinned, kernel):
+    equals_the_row(tiny(position="alibi", attention=pinned(kernel), n_layers=1), ids(1, 5), PADS)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"window": 3}, {"sinks": True}, {"softcap": 2.0}], ids=str)
+@torch.no_grad()
+def test_a_left_padded_row_equals_the_row_in_every_attention(tiny, ids, scheme, attention, knobs):
+    equals_the_row(tiny(position=scheme, attention=slot("attention", attention, **knobs)), ids(1, 5), PADS)
+
+
+def equals_the_row(model, row, pads):
     expected = model(row).logits
     outputs = []
     for pad in (0, 7):
         tokens, real = padded(row, pad, pads)
         logits = model(tokens, attention_mask=real).logits
         assert logits.isfinite().all()
-        assert (logits[:, pads:] - expected).abs().max() <= 1e-5
+        assert (logits[:, pads:] - expected).abs().max() <= 1e-5 * max(1, expected.abs().max())
         outputs.append(logits[:, pads:])
     assert (outputs[0] - outputs[1]).abs().max() == 0, "the pad's id must not matter"
 
@@ -70,8 +83,8 @@ def test_positions_counted_from_the_first_pad_are_seen(tiny, ids, name):
     assert (shifted[:, PADS:] - model(row).logits).abs().max() > 1e-2
 
 
-def test_a_row_of_padding_alone_spoils_nothing(tiny, ids, scheme, kernel):
-    model = tiny(position=scheme, attention=attention(kernel))
+def test_a_row_of_padding_alone_spoils_nothing(tiny, ids, pinned, scheme, trained):
+    model = tiny(position=scheme, attention=pinned(trained))
     tokens, real = ids(3, 9), torch.ones(3, 9, dtype=torch.bool)
     real[1, :PADS] = False
     real[2] = False
@@ -84,8 +97,8 @@ def test_a_row_of_padding_alone_spoils_nothing(tiny, ids, scheme, kernel):
         assert gradient.abs().max() > 0, f"{name} is not trained"
 
 
-def test_a_row_of_padding_alone_under_autocast(tiny, ids, scheme, kernel):
-    model = tiny(position=scheme, attention=attention(kernel))
+def test_a_row_of_padding_alone_under_autocast(tiny, ids, pinned, scheme, trained):
+    model = tiny(position=scheme, attention=pinned(trained))
     tokens, real = ids(3, 9), torch.ones(3, 9, dtype=torch.bool)
     real[1, :PADS] = False
     real[2] = False

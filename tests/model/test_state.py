@@ -3,13 +3,14 @@
 import pytest
 import torch
 
+from builder.model.span import Span
 from builder.model.state import KVState, State
 
 CPU = torch.device("cpu")
 
 
-def kv(batch=3, length=6, heads=2, width=4, dtype=torch.float32):
-    return KVState(batch, length, heads, width, device=CPU, dtype=dtype)
+def kv(batch=3, length=6, heads=2, width=4, dtype=torch.float32, window=None):
+    return KVState(batch, length, (heads, width), (heads, width), window=window, device=CPU, dtype=dtype)
 
 
 def pair(batch=3, tokens=2):
@@ -19,8 +20,8 @@ def pair(batch=3, tokens=2):
 def test_what_is_appended_comes_back_in_order():
     state, parts = kv(), [pair(tokens=n) for n in (2, 1, 3)]
     for end, part in zip((2, 3, 6), parts, strict=True):
-        keys, values = state.append(*part)
-        assert keys.shape[1] == values.shape[1] == end
+        keys, values, span = state.append(*part)
+        assert keys.shape[1] == values.shape[1] == end and span == Span(0, end)
     assert torch.equal(keys, torch.cat([k for k, _ in parts], 1))
     assert torch.equal(values, torch.cat([v for _, v in parts], 1))
 
@@ -29,7 +30,7 @@ def test_it_is_filled_in_place():
     state = kv()
     places = state.keys.data_ptr(), state.values.data_ptr()
     for _ in range(3):
-        keys, values = state.append(*pair())
+        keys, values, _ = state.append(*pair())
         assert (keys.data_ptr(), values.data_ptr()) == places
     state.reorder(torch.tensor([2, 0, 0]))
     assert (state.keys.data_ptr(), state.values.data_ptr()) == places
@@ -54,7 +55,7 @@ def test_rows_follow_a_reordering():
     k, v = pair()
     state.append(k, v)
     state.reorder(torch.tensor([2, 0, 0]))
-    keys, values = state.append(*pair())
+    keys, values, _ = state.append(*pair())
     assert torch.equal(keys[:, :2], k[[2, 0, 0]]) and torch.equal(values[:, :2], v[[2, 0, 0]])
     assert not torch.equal(keys[:, :2], k)
 

@@ -34,7 +34,8 @@ def shrink(spec: ModelSpec) -> ModelSpec:
     small = {slot: config.shrink(site) for slot, config in (spec.slots | shared).items()}
     dimensions = {
         "d_model": 32,
-        "n_layers": max(2, min(spec.n_layers, len(spec.pattern))),
+        "n_layers": max(2, len(spec.kinds)),
+        "pattern": tuple(spec.kinds),
         "vocab_size": 40,
         "train_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),
         "deploy_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),

@@ -19,8 +19,8 @@ from . import Specimen
 def prove(specimen: Specimen) -> Iterator[Finding]:
     """The reach of each kind of layer and of the whole model, against the declared mask."""
     declared = [_declared(specimen, index) for index in range(len(specimen.model.layers))]
-    kinds = {str(layer): layer.index for layer in reversed(specimen.model.spec.layers[: len(declared)])}
-    for kind, index in sorted(kinds.items(), key=lambda item: item[1]):
+    for kind, alike in specimen.model.spec.kinds.items():
+        index = alike[0].index
         yield _judge(f"each {kind} layer", _layer_reach(specimen, index), declared[index])
     whole = torch.eye(specimen.tokens.shape[1], dtype=torch.bool)
     for mask in declared:

@@ -1,21 +1,29 @@
-"""Sequence mixers that read other positions by content: the contract of a mixer, and what an attention owes to it.
+"""Sequence mixers that read other positions by content: the contract of a mixer, and what every attention shares.
 
-An attention turns queries and keys with `ctx.position.rotate` before `ctx.state.append` keeps them, adds
-`ctx.position.bias(ctx.positions, ctx.key_positions)` to its scores, looks through `self.sees(ctx.mask)`, and drops
-weights in training only. GQA does all this in `read`, so a variant that changes what heads give need not do it again.
+An attention turns queries and keys with `ctx.position.rotate` before `ctx.state.append` keeps them, and hands them to
+`self.look`, which adds the scheme's bias, looks through `self.sees(ctx.mask)`, and takes the fastest kernel. GQA does
+this in `project` and `attend`, which `read` calls, so a variant overrides what it changes and nothing else.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 from torch import Tensor, nn
 
-from builder.component import Component
+from builder import registry
+from builder.component import Component, Room, Site, refuse
+from builder.component import Config as BaseConfig
+from builder.components.kernel import Case, KernelMisfit, Scoring, attend, fastest, kernels
+from builder.components.position import Position
+from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import linear_flops
 from builder.model.mask import Mask
+from builder.model.span import Span
 from builder.model.state import LayerState
 
 
@@ -52,3 +60,125 @@ class Mixer(nn.Module, Component):
     def position_of(config: Any) -> Any:
         """The position slot of this mixer's config; None stands for the model's."""
         return getattr(config, "position", None)
+
+    @staticmethod
+    def heads_of(config: Any) -> int | None:
+        """How many query heads a position scheme's bias is for; None when this mixer adds none."""
+        return getattr(config, "n_heads", None)
+
+    @classmethod
+    def computed_by(cls, config: Any, site: Site) -> str | None:
+        """Which kernels compute it in training, in words; None when there is no choice."""
+        return None
+
+
+class AttentionConfig(BaseConfig):
+    """The knobs that every attention has.
+
+    window      a query sees itself and the window - 1 keys before it; None: all of them
+    scale       on the scores; None: one over the root of the head width
+    softcap     c bounds the scores by c tanh(s / c), before bias and mask (Gemma 2)
+    sinks       one learned score per head takes weight and gives nothing (gpt-oss; Xiao et al. 2023)
+    dropout     of the attention weights, in training
+    position    None: the model's
+    kernel      None: the fastest that can compute it; eager is the reference
+    """
+
+    n_heads: PositiveInt
+    window: PositiveInt | None = None
+    scale: PositiveFloat | None = None
+    softcap: PositiveFloat | None = None
+    sinks: bool = False
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    position: Annotated[BaseConfig, Room("position")] | None = None
+    kernel: str | None = None
+
+    @field_validator("kernel")
+    @classmethod
+    def _kernel_exists(cls, value: str | None) -> str | None:
+        try:
+            kernels(value)
+        except registry.UnknownName as error:
+            refuse("", value, f"{error}; names: null, {', '.join(error.valid)}", error.nearest or "null")
+        return value
+
+    def shrink(self, site: Site) -> Self:
+        window = self.window and min(self.window, 4)  # narrower than what a probe reads, so that it is felt
+        position = self.position and self.position.shrink(site)
+        elsewhere = self.kernel and kernels(self.kernel)[0].refuses(Case("cpu", grad=True))  # probes run on a CPU
+        kernel = None if elsewhere else self.kernel
+        return self.model_copy(update={"window": window, "position": position, "kernel": kernel})
+
+
+class Attention(Mixer):
+    """softmax(cap(q k^T scale) + bias over what is seen) v, whatever queries, keys and values are (chapter 3.2)."""
+
+    roles = {"sinks": "bias"}
+
+    def __init__(self, config: Any, width: int):
+        """`width` is that of a query and a key: the scale keeps the variance of a score at 1 (chapter 3.2.1)."""
+        super().__init__()
+        self.heads = config.n_heads
+        self.scale = config.scale or width**-0.5
+        self.softcap, self.window, self.dropout = config.softcap, config.window, config.dropout
+        self.sinks = nn.Parameter(torch.zeros(self.heads)) if config.sinks else None  # (H,)
+        self.kernels = kernels(config.kernel)
+
+    def sees(self, mask: Mask) -> Mask:
+        return mask.within(self.window)
+
+    def look(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, span: Span | None = None) -> Tensor:
+        """What each head reads: q (B, T, H, E), k (B, S, K, E), v (B, S, K, V) -> (B, T, H, V).
+
+        `span` is what `ctx.state.append` said of these keys; None: they are those of this pass.
+        """
+        if not len(q):  # the shape ledger's batch of no rows needs neither mask nor bias, whatever the length
+            return q.new_zeros(*q.shape[:3], v.shape[-1])
+        keys = ctx.positions if span is None else ctx.key_positions.of(span)
+        scoring = Scoring(
+            mask=self.sees(ctx.mask) if span is None else self.sees(ctx.mask).over(span),
+            scale=self.scale,
+            softcap=self.softcap,
+            bias=ctx.position.bias(ctx.positions, keys),
+            sinks=self.sinks,
+            dropout=self.dropout if self.training else 0.0,
+        )
+        return attend(self.kernels, q, k, v, scoring)
+
+    @classmethod
+    def computed_by(cls, config: Any, site: Site) -> str | None:
+        names = [fastest(kernels(config.kernel), case).__name__ for case in _cases(config, site)]
+        return f"{names[0]} on a CPU, {names[1]} on a GPU"
+
+    @classmethod
+    def check(cls, config: Any, site: Site) -> Iterable[Finding]:
+        if config.window is not None:
+            yield _window(config.window, site)
+        try:
+            rule = "the fastest that computes it in training" if config.kernel is None else "as asked for"
+            yield Finding(Status.PASS, 4, "kernel", cls.computed_by(config, site) or "", rule)
+        except KernelMisfit as misfit:
+            yield Finding(Status.FAIL, 4, "kernel", str(config.kernel), str(misfit), "kernel=null")
+
+
+def _cases(config: Any, site: Site) -> list[Case]:
+    """Training with this attention on a CPU and on a GPU, as far as the kernels care."""
+    position = config.position or site.position
+    wanted = {
+        "flag": config.window is None or config.window >= site.train_length,
+        "softcap": config.softcap is not None,
+        "bias": position.component.bias is not Position.bias,
+        "sinks": config.sinks,
+        "dropout": config.dropout > 0,
+    }
+    # a kernel that is asked for by name may be there for a GPU alone
+    return [Case(device, **wanted, grad=config.kernel is None) for device in ("cpu", "cuda")]
+
+
+def _window(window: int, site: Site) -> Finding:
+    longest = max(site.train_length, site.deploy_length)
+    found = f"window {window}, trained at {site.train_length}, deployed at {site.deploy_length}"
+    if window >= longest:
+        rule = "no sequence is longer than the window: every query sees all that the mask shows"
+        return Finding(Status.WARN, 2, "window", found, rule, f"window=null, or less than {longest}")
+    return Finding(Status.PASS, 2, "window", found, f"a query sees itself and the {window - 1} keys before it")

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
-from pydantic import Field, PositiveInt, field_validator, model_validator
-from torch import Tensor
+from pydantic import PositiveInt, field_validator, model_validator
+from torch import Tensor, nn
 
-from builder import registry
 from builder.component import Config as BaseConfig
-from builder.component import Room, Site, refuse
-from builder.components.attention import Mixer
+from builder.component import Room, Site, refuse, refuse_all
+from builder.components.attention import Attention, AttentionConfig
 from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -21,7 +20,7 @@ from builder.registry import register
 
 
 @register("attention", "gqa")
-class GQA(Mixer):
+class GQA(Attention):
     """Z_r = softmax(Q_r K_g(r)^T / sqrt(E)) V_g(r), output = concat(Z_1 .. Z_H) W_O (chapter 3.4; Ainslie et al. 2023).
 
         n_kv_heads = n_heads      1 < n_kv_heads < n_heads      n_kv_heads = 1
@@ -29,35 +28,48 @@ class GQA(Mixer):
          |  |  |  |                 \\/    \\/                      \\_\\_/_/
         k0 k1 k2 k3                k0    k1                         k0
 
-    2 d H E + 2 d K E weights; the state holds 2 K E numbers a token.
+    2 d H E + 2 d K E weights; the state holds 2 K E numbers a token, with a window for the last `window` tokens only.
     """
 
-    class Config(BaseConfig):
-        """The knobs of an attention.
+    class Config(AttentionConfig):
+        """The knobs of an attention, beside those that every attention has (`AttentionConfig`).
 
-        n_kv_heads  None: one for each query head (multi-head attention)
-        d_head      None: d_model / n_heads
-        bias        gives the four projections one each
-        dropout     of the attention weights, in training
-        position    None: the model's
-        kernel      what computes it: sdpa, or eager as the reference
+        n_kv_heads      None: one for each query head (multi-head attention)
+        d_head          None: d_model / n_heads
+        bias            which projections have one: true for all, or a list of q, k, v and o
+        qk_norm         normalises queries and keys (Henry et al. 2020); None: they stay as they are
+        qk_norm_over    each head by itself, or the whole projection (OLMo 2)
+        qk_norm_at      before or after the position scheme turns them
         """
 
         name: str = "gqa"
-        n_heads: PositiveInt
         n_kv_heads: PositiveInt | None = None
         d_head: PositiveInt | None = None
-        bias: bool = False
-        dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
-        position: Annotated[BaseConfig, Room("position")] | None = None
-        kernel: str = "sdpa"
+        bias: bool | tuple[str, ...] = False
+        qk_norm: Annotated[BaseConfig, Room("norm")] | None = None
+        qk_norm_over: Literal["head", "projection"] = "head"
+        qk_norm_at: Literal["before", "after"] = "before"
 
         @property
         def kv_heads(self) -> int:
             return self.n_kv_heads or self.n_heads
 
+        @property
+        def biased(self) -> frozenset[str]:
+            """Which of the projections q, k, v and o have a bias."""
+            every = "qkvo" if self.bias is True else ""
+            return frozenset(every if isinstance(self.bias, bool) else self.bias)
+
         def head_width(self, d_model: int) -> int:
             return self.d_head or d_model // self.n_heads
+
+        @field_validator("bias", mode="before")
+        @classmethod
+        def _bias_names_projections(cls, value: Any) -> Any:
+            named = isinstance(value, list | tuple) and all(part in ("q", "k", "v", "o") for part in value)
+            if not (named or isinstance(value, bool)):
+                refuse("", value, "true, false, or a list of q, k, v and o", "e.g. bias=[q,k,v]")
+            return value if isinstance(value, bool) else tuple(value)
 
         @model_validator(mode="after")
         def _heads_share_evenly(self) -> Self:
@@ -70,57 +82,74 @@ class GQA(Mixer):
         def _distance(self, heads: int) -> int:
             return abs(heads - self.kv_heads)
 
-        @field_validator("kernel")
-        @classmethod
-        def _kernel_exists(cls, value: str) -> str:
-            try:
-                registry.find("kernel", value)
-            except registry.UnknownName as error:
-                refuse("", value, f"{error}; names: {', '.join(error.valid)}", error.nearest or "")
-            return value
+        @model_validator(mode="after")
+        def _a_norm_is_there_to_be_placed(self) -> Self:
+            fields = type(self).model_fields
+            placed = ["qk_norm_over", "qk_norm_at"] if self.qk_norm is None else []
+            idle = [key for key in placed if getattr(self, key) != fields[key].default]
+            rule = "nothing reads it while qk_norm is null"
+            refuse_all((key, getattr(self, key), rule, "qk_norm={name: rmsnorm}") for key in idle)
+            return self
 
         def shrink(self, site: Site) -> Self:
             kv_heads = min(self.kv_heads, 2)
             heads = kv_heads * min(self.n_heads // self.kv_heads, 2)
-            position = self.position and self.position.shrink(site)
+            norm = self.qk_norm and self.qk_norm.shrink(site)
             small = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": self.head_width(site.d_model)}
-            return self.model_copy(update={**small, "position": position})
+            return super().shrink(site).model_copy(update={**small, "qk_norm": norm})
 
     def __init__(self, config: GQA.Config, site: Site):
-        super().__init__()
-        self.heads, self.kv_heads = config.n_heads, config.kv_heads
-        self.width = config.head_width(site.d_model)
-        self.scale = self.width**-0.5  # keeps the variance of a score at 1 whatever the width (chapter 3.2.1)
-        self.dropout = config.dropout
-        self.kernel = registry.find("kernel", config.kernel)
-        self.q = Linear(site.d_model, self.heads * self.width, bias=config.bias)
-        self.k = Linear(site.d_model, self.kv_heads * self.width, bias=config.bias)
-        self.v = Linear(site.d_model, self.kv_heads * self.width, bias=config.bias)
-        self.o = Linear(self.heads * self.width, site.d_model, bias=config.bias, role="residual")
+        width = config.head_width(site.d_model)
+        super().__init__(config, width)
+        self.width = width
+        self.kv_heads, biased = config.kv_heads, config.biased
+        self.q = Linear(site.d_model, self.heads * self.width, bias="q" in biased)
+        self.k = Linear(site.d_model, self.kv_heads * self.width, bias="k" in biased)
+        self.v = Linear(site.d_model, self.kv_heads * self.width, bias="v" in biased)
+        self.o = Linear(self.heads * self.width, site.d_model, bias="o" in biased, role="residual")
+        self.norm_over, self.norm_at = config.qk_norm_over, config.qk_norm_at
+        whole, norm = self.norm_over == "projection", config.qk_norm
+        self.q_norm = norm and norm.component(norm, self.width * (self.heads if whole else 1))
+        self.k_norm = norm and norm.component(norm, self.width * (self.kv_heads if whole else 1))
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.o(self.read(x, ctx).flatten(-2))  # (B, T, D)
 
     def read(self, x: Tensor, ctx: Context) -> Tensor:
         """What each head reads, before the output projection: x (B, T, D) -> (B, T, H, E)."""
-        q = self.q(x).unflatten(-1, (self.heads, self.width))  # (B, T, H, E)
-        k = self.k(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
-        v = self.v(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
-        q, k = ctx.position.rotate(q, ctx.positions), ctx.position.rotate(k, ctx.positions)
+        return self.attend(*self.project(x, ctx), ctx)
+
+    def project(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
+        """Queries (B, T, H, E), keys and values (B, T, K, E), normalised and turned by their positions."""
+        q = self._placed(self.q(x).unflatten(-1, (self.heads, self.width)), self.q_norm, ctx)  # (B, T, H, E)
+        k = self._placed(self.k(x).unflatten(-1, (self.kv_heads, self.width)), self.k_norm, ctx)  # (B, T, K, E)
+        return q, k, self.v(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
+
+    def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context) -> Tensor:
+        """What queries (B, T, H, E) read of these keys and values and of those in the state: (B, T, H, E)."""
+        span = None
         if ctx.state is not None:
-            k, v = ctx.state.append(k, v)  # (B, S, K, E)
-        bias = ctx.position.bias(ctx.positions, ctx.key_positions)  # (B, H, T, S) or None
-        heads = self.kernel.attend(
-            q, k, v, self.sees(ctx.mask), bias, self.scale, self.dropout if self.training else 0.0
-        )
+            k, v, span = ctx.state.append(k, v)  # (B, S, K, E)
         self._record(ctx, q, k)
-        return heads
+        return self.look(q, k, v, ctx, span)
+
+    def _placed(self, x: Tensor, norm: nn.Module | None, ctx: Context) -> Tensor:
+        """Queries or keys (B, T, H, E), normalised and turned by their positions, in the order that was asked for."""
+        x = self._normed(x, norm) if self.norm_at == "before" else x
+        x = ctx.position.rotate(x, ctx.positions)
+        return self._normed(x, norm) if self.norm_at == "after" else x
+
+    def _normed(self, x: Tensor, norm: nn.Module | None) -> Tensor:
+        if norm is None:
+            return x
+        return norm(x) if self.norm_over == "head" else norm(x.flatten(-2)).view_as(x)  # (B, T, H, E)
 
     def flops(self, tokens: int) -> int:
         return super().flops(tokens) + 4 * tokens**2 * self.heads * self.width  # q k^T and a v, hidden scores too
 
     def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> KVState:
-        return KVState(batch, max_length, self.kv_heads, self.width, device=device, dtype=dtype)
+        held = (self.kv_heads, self.width)
+        return KVState(batch, max_length, held, held, window=self.window, device=device, dtype=dtype)
 
     def _record(self, ctx: Context, q: Tensor, k: Tensor) -> None:
         (batch, queries, heads, width), keys = q.shape, k.shape[1]
@@ -146,6 +175,10 @@ class GQA(Mixer):
             yield Finding(Status.FAIL, 1, "d_head", found, misfit, fix)
         else:
             yield Finding(Status.PASS, 1, "n_heads", found, "query heads share KV heads in equal blocks")
+        if config.qk_norm is not None:
+            found = f"{config.qk_norm.name} over each {config.qk_norm_over}, {config.qk_norm_at} the position"
+            yield Finding(Status.PASS, 4, "qk_norm", found, "queries and keys are normalised before they meet")
+        yield from super().check(config, site)
 
 
 def _fitting(position: BaseConfig, width: int) -> int | None:

@@ -14,11 +14,19 @@ from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import linear_flops
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "silu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu"]
+
+
+def _relu_squared(x: Tensor) -> Tensor:
+    """relu(x)^2 (So et al. 2021, "Primer")."""
+    return F.relu(x).square()
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
     "gelu": F.gelu,
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
+    "relu_squared": _relu_squared,
     "silu": F.silu,
 }
 

@@ -1,7 +1,8 @@
 """First values: every parameter has a role, and an init draws by role, never by a parameter's name.
 
 Roles: `matrix` (a linear map), `residual` (one that writes to the residual stream), `embedding` (a table of vectors),
-`scale` (a norm's factor), `bias`, and `own` (the module draws it itself, in `reset(generator)`).
+`scale` (a norm's factor), `offset` (such a factor less 1), `bias`, and `own` (the module draws it itself, in
+`reset(generator)`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from builder.registry import register
 
 @register("init", "normal")
 class Normal(Init):
-    """W ~ N(0, std^2), biases 0, scales 1 (Radford et al. 2018)."""
+    """W ~ N(0, std^2), biases 0, scales 1, also where only what is added to 1 is kept (Radford et al. 2018)."""
 
     class Config(BaseConfig):
         """`std` is the standard deviation."""
@@ -22,7 +22,7 @@ class Normal(Init):
         std: PositiveFloat = 0.02
 
     def draw(self, role: str, parameter: Tensor, generator: torch.Generator | None) -> None:
-        constant = {"bias": 0.0, "scale": 1.0}.get(role)
+        constant = {"bias": 0.0, "scale": 1.0, "offset": 0.0}.get(role)
         if constant is not None:
             parameter.fill_(constant)
         else:

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from builder.components.kernel import Kernel
-from builder.model.mask import Mask
+from builder.components.kernel import Case, Kernel, Scoring
+from builder.model.bias import Bias
 from builder.registry import register
 
 
@@ -30,21 +30,34 @@ def masked_softmax(scores: Tensor, visible: Tensor | None) -> Tensor:
 
 @register("kernel", "eager")
 class Eager(Kernel):
-    """softmax over the visible set of (q k^T scale + bias), in float32 or wider, times v (chapter 3.2)."""
+    """softmax over the visible set of (cap(q k^T scale) + bias), in float32 or wider, times v (chapter 3.2)."""
 
     @staticmethod
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float
-    ) -> Tensor:
-        groups = q.shape[2] // k.shape[2]
-        k = k.repeat_interleave(groups, dim=2)  # (B, S, H, E)
-        v = v.repeat_interleave(groups, dim=2)  # (B, S, H, E)
-        wide = torch.promote_types(q.dtype, torch.float32)
-        scores = torch.einsum("bthe,bshe->bhts", q.to(wide), k.to(wide)).to(wide) * scale  # (B, H, T, S)
-        if bias is not None:
-            scores = scores + bias
-        causal, visible = mask.lower(q.shape[1], k.shape[1], q.device)
-        if causal:  # the reference needs the tensor that faster kernels do without
-            visible = mask.dense(q.shape[1], k.shape[1], q.device)
-        weights = F.dropout(masked_softmax(scores, visible), dropout)
-        return torch.einsum("bhts,bshe->bthe", weights.to(v.dtype), v)  # (B, T, H, E)
+    def attend(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        weights = F.dropout(weigh(q, k, scoring), scoring.dropout)  # (B, H, T, S)
+        shared = weights.to(v.dtype).unflatten(1, (k.shape[2], -1))  # (B, K, H/K, T, S)
+        return torch.einsum("bkgts,bskv->btkgv", shared, v).flatten(2, 3)  # (B, T, H, V)
+
+    @staticmethod
+    def speed(case: Case) -> int:
+        return 0
+
+
+def weigh(q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
+    """The attention weights, (B, H, T, S): each row sums to 1, less what its sink takes."""
+    wide = torch.promote_types(q.dtype, torch.float32)
+    grouped = q.to(wide).unflatten(2, (k.shape[2], -1))  # (B, T, K, H/K, E)
+    with torch.autocast(q.device.type, enabled=False):  # it would round the scores again
+        scores = torch.einsum("btkge,bske->bkgts", grouped, k.to(wide)).flatten(1, 2) * scoring.scale  # (B, H, T, S)
+    if scoring.softcap is not None:
+        scores = scoring.softcap * torch.tanh(scores / scoring.softcap)  # (B, H, T, S)
+    if scoring.bias is not None:
+        scores = scores + (scoring.bias.dense() if isinstance(scoring.bias, Bias) else scoring.bias)
+    causal, visible = scoring.mask.lower(q.shape[1], k.shape[1], q.device)
+    if causal:  # the reference needs the tensor that faster kernels do without
+        visible = scoring.mask.dense(q.shape[1], k.shape[1], q.device)
+    if scoring.sinks is None:
+        return masked_softmax(scores, visible)
+    sink = scoring.sinks.to(wide)[:, None, None].expand(len(scores), -1, q.shape[1], 1)  # (B, H, T, 1)
+    visible = None if visible is None else F.pad(visible, (0, 1), value=True)  # (B | 1, 1, T, S + 1)
+    return masked_softmax(torch.cat((scores, sink), dim=-1), visible)[..., :-1]  # (B, H, T, S)

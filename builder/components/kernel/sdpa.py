@@ -1,4 +1,4 @@
-"""The fast kernel: torch's scaled_dot_product_attention, which picks flash attention where it can."""
+"""The kernel that runs everywhere: torch's scaled_dot_product_attention, flash attention where it can."""
 
 from __future__ import annotations
 
@@ -6,32 +6,56 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from builder.components.kernel import Kernel
-from builder.model.mask import Mask
+from builder.components.kernel import Case, Kernel, Scoring
 from builder.registry import register
 
 
 @register("kernel", "sdpa")
 class SDPA(Kernel):
-    """The exact function of the eager kernel without its T x S tensors (chapter 3.4; Dao et al. 2022)."""
+    """The exact function of the eager kernel without its scores in memory (chapter 3.4; Dao et al. 2022).
+
+    A mask that no flag expresses, a bias and sinks are read as one tensor; a soft-cap lies inside of its arithmetic and
+    can't be had.
+    """
 
     @staticmethod
-    def attend(
-        q: Tensor, k: Tensor, v: Tensor, mask: Mask, bias: Tensor | None, scale: float, dropout: float
-    ) -> Tensor:
-        causal, visible = mask.lower(q.shape[1], k.shape[1], q.device)
-        if bias is not None:  # a kernel takes one of mask and flag, never both: fold what is visible into the bias
-            visible = mask.dense(q.shape[1], k.shape[1], q.device) if causal else visible
-            hidden = 0.0 if visible is None else torch.where(visible, 0.0, -torch.inf)
-            visible, causal = (bias + hidden).to(q.dtype), False
+    def attend(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
+        causal, added = _added(q, k, scoring)
+        if scoring.sinks is not None:  # one more key, of nothing: its score is what is added
+            k, v = F.pad(k, (0, 0, 0, 0, 0, 1)), F.pad(v, (0, 0, 0, 0, 0, 1))  # (B, S + 1, K, E)
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),  # (B, H, T, E)
             k.transpose(1, 2),  # (B, K, S, E)
-            v.transpose(1, 2),  # (B, K, S, E)
-            attn_mask=visible,
-            dropout_p=dropout,
+            v.transpose(1, 2),  # (B, K, S, V)
+            attn_mask=added,
+            dropout_p=scoring.dropout,
             is_causal=causal,
-            scale=scale,
+            scale=scoring.scale,
             enable_gqa=q.shape[2] != k.shape[2],
         )
-        return out.transpose(1, 2)  # (B, T, H, E)
+        return out.transpose(1, 2)  # (B, T, H, V)
+
+    @staticmethod
+    def refuses(case: Case) -> str | None:
+        return "sdpa has no soft-cap" if case.softcap else None
+
+    @staticmethod
+    def speed(case: Case) -> int:
+        return 3 if case.flag and not (case.bias or case.sinks) else 1
+
+
+def _added(q: Tensor, k: Tensor, scoring: Scoring) -> tuple[bool, Tensor | None]:
+    """The flag and the tensor, never both: (B | 1, 1 | H, T, S), with one more column where there are sinks."""
+    queries, keys, mask = q.shape[1], k.shape[1], scoring.mask
+    if scoring.bias is None and scoring.sinks is None:
+        return mask.lower(queries, keys, q.device)
+    if scoring.bias is None:
+        visible = mask.dense(queries, keys, q.device)  # (B | 1, 1, T, S)
+        added = torch.zeros_like(visible, dtype=q.dtype).masked_fill(~visible, -torch.inf)
+    else:
+        added = mask.fold(scoring.bias, queries, keys, q.device).to(q.dtype)  # (B | 1, H, T, S)
+    if scoring.sinks is not None:
+        heads = len(scoring.sinks)
+        sink = scoring.sinks.to(q.dtype)[:, None, None].expand(len(added), heads, queries, 1)
+        added = torch.cat((added.expand(-1, heads, -1, -1), sink), dim=-1)  # (B | 1, H, T, S + 1)
+    return False, added

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from builder.component import Component, Site
 from builder.finding import Finding, Status
+from builder.model.bias import Bias
 from builder.model.positions import Positions
 
 
 class Position(nn.Module, Component):
     """Built as `Position(config, site)`, once per model and scheme, and shared by the layers that use it.
+
+    `site.n_heads` is the number of query heads it serves, None when its mixers differ: see `needs_heads`.
 
     The embedding calls `embed` of the model's scheme; every attention calls `rotate` and `bias` of its own, and asks
     nothing. What is derived from positions is made once a pass with `positions.once(key, make)`; the memo is shared
@@ -22,6 +25,8 @@ class Position(nn.Module, Component):
     A learned table states its role: `roles = {"weight": "embedding"}` for vectors, `"bias"` for added numbers.
     """
 
+    needs_heads: ClassVar[bool] = False
+    """Whether it is made for a number of heads; then all mixers that use it must have the same."""
     limit: int | None = None
     """The first position that doesn't exist for this scheme; None when there is no end."""
 
@@ -36,10 +41,11 @@ class Position(nn.Module, Component):
         """Queries or keys x (B, T, H, E), turned by their positions."""
         return x
 
-    def bias(self, queries: Positions, keys: Positions) -> Tensor | None:
-        """What is added to the scaled scores, (B | 1, H, T, S) with H query heads, in any float dtype; None: nothing.
+    def bias(self, queries: Positions, keys: Positions) -> Bias | Tensor | None:
+        """What is added to the scaled scores of the H = `site.n_heads` query heads; None: nothing.
 
-        In decode the S keys are those of the state and of this pass, and T is 1; `keys.ids` is then (B, S).
+        A tensor (B | 1, H, T, S) in any float dtype, or better a `Bias`, which kernels need not write out. In decode T
+        is 1, and the S keys are those of the state and of this pass, not always in order: take `keys.ids` (B | 1, S).
         """
         return None
 
@@ -57,3 +63,10 @@ class Position(nn.Module, Component):
 def reach(site: Site) -> str:
     """How the two lengths of a site read in a finding."""
     return f"trained at {site.train_length}, deployed at {site.deploy_length}"
+
+
+def served_heads(config: Any, site: Site) -> int:
+    """The query heads that a scheme is made for; raises ValueError when the mixers that use it don't agree."""
+    if site.n_heads is None:
+        raise ValueError(f"{config.name}: the mixers that use it differ in n_heads; give each a position of its own")
+    return site.n_heads

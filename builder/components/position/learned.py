@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Self
 
 import torch
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -20,15 +20,20 @@ from builder.registry import register
 
 @register("position", "learned")
 class Learned(Position):
-    """x_p + P[p], a table P (length, D) of parameters (chapter 3.6; Gehring et al. 2017)."""
+    """x_p + P[p + offset], a table P (length + offset, D) of parameters (chapter 3.6; Gehring et al. 2017)."""
 
     roles = {"weight": "embedding"}
 
     class Config(BaseConfig):
-        """`length` is the number of rows; None: the model's train_length."""
+        """The knobs of a table.
+
+        length  the number of positions; None: the model's train_length
+        offset  rows before that of position 0 (OPT: 2)
+        """
 
         name: str = "learned"
         length: PositiveInt | None = None
+        offset: NonNegativeInt = 0
 
         def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"length": None})
@@ -36,15 +41,16 @@ class Learned(Position):
     def __init__(self, config: Learned.Config, site: Site):
         super().__init__(config, site)
         self.limit = config.length or site.train_length
-        self.weight = nn.Parameter(torch.empty(self.limit, site.d_model))  # (L, D)
+        self.offset = config.offset
+        self.weight = nn.Parameter(torch.empty(self.limit + self.offset, site.d_model))  # (L + offset, D)
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
-        return x + F.embedding(positions.ids, self.weight)  # (B, T, D)
+        return x + F.embedding(positions.ids + self.offset, self.weight)  # (B, T, D)
 
     @classmethod
     def check(cls, config: Learned.Config, site: Site) -> Iterable[Finding]:
         length = config.length or site.train_length
-        found = f"{length} rows, {reach(site)}"
+        found = f"{length} positions, {reach(site)}"
         if site.train_length < site.deploy_length:
             rule = "a table ends: rows past the train length are missing or never trained"
             fix = f"model.deploy_length={site.train_length}, or train at {site.deploy_length}"

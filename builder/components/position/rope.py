@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated
+from typing import Annotated, Literal, Self
 
 import torch
 from pydantic import Field, PositiveFloat
 from torch import Tensor
 
 from builder.component import Config as BaseConfig
-from builder.component import Site
+from builder.component import Room, Site
 from builder.components.position import Position, reach
+from builder.components.scaling import Scaling, unscaled
 from builder.finding import Finding, Status
 from builder.model.positions import Positions
 from builder.registry import register
@@ -21,51 +22,110 @@ from builder.registry import register
 class RoPE(Position):
     """q_p = R(p) q, k_s = R(s) k, so that q_p . k_s = q . R(s - p) k (chapter 3.6; Su et al. 2021).
 
-    R(p) turns each pair (i, i + r/2) of the first r coordinates of a head by p theta^(-2i / r), r = fraction * E.
-    Angles are computed in float32 whatever the model's dtype: in bfloat16 most positions past 256 coincide.
+    R(p) turns each pair of the first r = fraction * E coordinates of a head by p theta^(-2i / r), i < r/2:
+
+        half         pair i is (i, i + r/2)        GPT-NeoX, Llama in transformers
+        interleaved  pair i is (2i, 2i + 1)        Su et al., GPT-J, Llama as published
+
+    Both keep the order of the coordinates. Angles are computed in float32 whatever the model's dtype: in bfloat16 most
+    positions past 256 coincide; their cosines and sines are then rounded to the dtype of what they turn.
     """
 
     class Config(BaseConfig):
-        """`theta` sets the longest wave; `fraction` of the head width is turned, the rest carries no position."""
+        """The knobs of rotary positions.
+
+        theta     sets the longest wave
+        fraction  of the head width is turned, the rest carries no position
+        pairing   which two coordinates turn together
+        scaling   of the frequencies, to reach past the train length
+        """
 
         name: str = "rope"
-        theta: PositiveFloat = 10000.0
+        theta: Annotated[PositiveFloat, Field(gt=1)] = 10000.0
         fraction: Annotated[float, Field(gt=0, le=1)] = 1.0
+        pairing: Literal["half", "interleaved"] = "half"
+        scaling: Annotated[BaseConfig, Room("scaling")] | None = None
 
         def width(self, d_head: int) -> int:
             """How many coordinates of a head are turned."""
             return int(d_head * self.fraction)
 
+        def shrink(self, site: Site) -> Self:
+            return self.model_copy(update={"scaling": self.scaling and self.scaling.shrink(site)})
+
     def __init__(self, config: RoPE.Config, site: Site):
         super().__init__(config, site)
         self.config = config
+        scaling = config.scaling
+        self.scaling: Scaling | None = None if scaling is None else scaling.component(scaling, site)
+        self._key = f"{config} {site.train_length} {site.deploy_length}"  # all that angles depend on beside the pass
 
     def rotate(self, x: Tensor, positions: Positions) -> Tensor:
         width = self.config.width(x.shape[-1])
-        key = ("rope", self.config.theta, width)
-        cos, sin = positions.once(key, lambda: self._turns(width, positions.ids))  # (B, T, 1, r/2)
-        first, second, rest = x.split((width // 2, width // 2, x.shape[-1] - width), dim=-1)
-        turned = (first * cos - second * sin, second * cos + first * sin)
-        return torch.cat((*(part.to(x.dtype) for part in turned), rest), dim=-1)  # (B, T, H, E)
+        cos, sin = positions.once((self._key, width, x.dtype), lambda: self._turns(width, positions, x.dtype))
+        if width == x.shape[-1]:
+            return self._turned(x, cos, sin)
+        turned, rest = x.split((width, x.shape[-1] - width), dim=-1)
+        return torch.cat((self._turned(turned, cos, sin), rest), dim=-1)  # (B, T, H, E)
 
-    def _turns(self, width: int, positions: Tensor) -> tuple[Tensor, Tensor]:
-        exponent = torch.arange(0, width, 2, device=positions.device, dtype=torch.float32) / width  # (r/2,)
-        angles = positions[..., None, None].float() * self.config.theta**-exponent  # (B, T, 1, r/2)
-        return angles.cos(), angles.sin()
+    def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """(a, b) -> (a cos - b sin, b cos + a sin): x times cos, plus each one's partner times its signed sin."""
+        if self.config.pairing == "half":
+            partner = x.roll(x.shape[-1] // 2, -1)
+        else:
+            partner = x.unflatten(-1, (-1, 2)).roll(1, -1).flatten(-2)  # (B, T, H, r)
+        return torch.addcmul(x * cos, partner, sin)  # fewest passes over memory of the ways that autograd can follow
+
+    def _turns(self, width: int, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Cosine and signed sine at each coordinate, (B | 1, T, 1, r) each, in the dtype of what is turned."""
+        angles = positions.ids[..., None, None].float() * self._frequencies(width, positions)  # (B | 1, T, 1, r/2)
+        scale = 1.0 if self.scaling is None else self.scaling.factor
+        cos, sin = angles.cos() * scale, angles.sin() * scale
+        if self.config.pairing == "half":
+            turns = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
+        else:
+            turns = torch.stack((cos, cos), -1).flatten(-2), torch.stack((-sin, sin), -1).flatten(-2)
+        return turns[0].to(dtype), turns[1].to(dtype)
+
+    def _frequencies(self, width: int, positions: Positions) -> Tensor:
+        device = positions.ids.device
+        if self.scaling is None:
+            return unscaled(self.config.theta, width, device)
+        return self.scaling.frequencies(self.config.theta, width, positions.reach, device)
 
     @classmethod
     def misfit(cls, config: RoPE.Config, d_head: int) -> str | None:
-        width = config.width(d_head)
+        width, scaling = config.width(d_head), config.scaling
         if width < 2 or width % 2:
             return f"rope turns pairs: its width, {config.fraction:g} * {d_head} = {width}, must be even and at least 2"
-        return None
+        return None if scaling is None else scaling.component.misfit(scaling, width)
 
     @classmethod
     def check(cls, config: RoPE.Config, site: Site) -> Iterable[Finding]:
+        if config.scaling is not None:
+            yield _stretched(config.scaling, site)
+            return
         found = f"theta {config.theta:g}, {reach(site)}"
         if site.deploy_length > site.train_length:
             rule = "angles past the train length were never seen; a tensor that runs is no model that reads that far"
-            fix = f"model.deploy_length={site.train_length}, or train longer"
+            fix = f"model.deploy_length={site.train_length}, train longer, or a scaling"
             yield Finding(Status.WARN, 3, "theta", found, rule, fix)
         else:
             yield Finding(Status.PASS, 3, "theta", found, "every distance that is deployed was trained")
+
+
+def _stretched(scaling: BaseConfig, site: Site) -> Finding:
+    """The verdict on scaled frequencies."""
+    original: int = scaling.original(site)  # type: ignore[attr-defined]
+    stretched: int = scaling.stretched(site)  # type: ignore[attr-defined]
+    found = f"{scaling.name} from {original} to {stretched}, {reach(site)}"
+    if site.deploy_length <= original:
+        rule = "nothing is deployed past the original length, so there is nothing to stretch for"
+        return Finding(Status.WARN, 3, "scaling", found, rule, "scaling=null, or a longer model.deploy_length")
+    if site.deploy_length <= site.train_length:
+        return Finding(Status.PASS, 3, "scaling", found, "every distance that is deployed was trained, so scaled")
+    if site.deploy_length <= stretched:
+        rule = "angles stay among those of the original length; whether the model reads that far, evaluation must tell"
+        return Finding(Status.PASS, 3, "scaling", found, rule)
+    rule = "the scaled angles were made for less: those past it were never seen"
+    return Finding(Status.WARN, 3, "scaling", found, rule, f"model.deploy_length={stretched}, or a larger factor")

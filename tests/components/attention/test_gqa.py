@@ -1,20 +1,29 @@
-"""Grouped-query attention: heads share KV heads in blocks (C08), and what a build refuses."""
+"""Grouped-query attention: heads share KV heads in blocks (C08), parameters by formula, and what a build refuses."""
+
+from dataclasses import replace
 
 import pytest
 import torch
 from pydantic import ValidationError
 
 from builder import registry
+from builder.components.kernel import Case
+from builder.finding import Status
 from builder.model.state import KVState
 
 D, H, K, E = 32, 4, 2, 8
+NORM = {"name": "rmsnorm"}
 
 
 @pytest.fixture(params=registry.names("kernel"))
-def gqa(config, site, wide, request):
+def kernel(request):
+    return request.param
+
+
+@pytest.fixture
+def gqa(config, site, wide):
     def make(**knobs):
-        usual = {"n_heads": H, "n_kv_heads": None, "d_head": E, "kernel": request.param}
-        attention = config("attention", "gqa", **usual | knobs)
+        attention = config("attention", "gqa", **{"n_heads": H, "n_kv_heads": None, "d_head": E} | knobs)
         return wide(attention.component(attention, site()))
 
     return make
@@ -34,18 +43,19 @@ def twin(grouped, full, order):
 
 
 @pytest.mark.parametrize("length", [1, 7])
-def test_query_heads_share_kv_heads_in_blocks(gqa, context, length):
-    grouped, x = gqa(n_kv_heads=K, bias=True), torch.randn(2, length, D, dtype=torch.float64)
-    blocks = twin(grouped, gqa(bias=True), [0, 0, 1, 1])
-    tiled = twin(grouped, gqa(bias=True), [0, 1, 0, 1])
+@torch.no_grad()
+def test_query_heads_share_kv_heads_in_blocks(gqa, context, kernel, length):
+    grouped, x = gqa(n_kv_heads=K, bias=True, kernel=kernel), torch.randn(2, length, D, dtype=torch.float64)
+    blocks = twin(grouped, gqa(bias=True, kernel=kernel), [0, 0, 1, 1])
+    tiled = twin(grouped, gqa(bias=True, kernel=kernel), [0, 1, 0, 1])
     assert torch.allclose(grouped(x, context(length)), blocks(x, context(length)), atol=1e-6)
     assert (grouped(x, context(length)) - tiled(x, context(length))).abs().max() > 1e-2
 
 
-def test_the_values_of_kv_head_0_feed_exactly_heads_0_and_1(gqa, context):
-    grouped, seen = gqa(n_kv_heads=K), []
-    with torch.no_grad():
-        grouped.v.weight[:E] = 0
+@torch.no_grad()
+def test_the_values_of_kv_head_0_feed_exactly_heads_0_and_1(gqa, context, kernel):
+    grouped, seen = gqa(n_kv_heads=K, kernel=kernel), []
+    grouped.v.weight[:E] = 0
     grouped.o.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     grouped(torch.randn(2, 7, D, dtype=torch.float64), context(7))
     heads = seen[0].unflatten(-1, (H, E))
@@ -59,13 +69,29 @@ def test_the_state_holds_kv_heads_not_query_heads(gqa, n_kv_heads, kept):
     assert state.keys.shape == state.values.shape == (3, 5, kept, E)
 
 
-@pytest.mark.parametrize(("n_kv_heads", "d_head", "bias"), [(1, 8, False), (2, 4, False), (4, 8, False), (2, 8, True)])
-def test_parameters_follow_the_formula_of_chapter_3_4(config, site, n_kv_heads, d_head, bias):
-    attention = config("attention", "gqa", n_heads=H, n_kv_heads=n_kv_heads, d_head=d_head, bias=bias)
-    built = attention.component(attention, site())
-    biases = (H * d_head + 2 * n_kv_heads * d_head + D) * bias
-    expected = 2 * D * H * d_head + 2 * D * n_kv_heads * d_head + biases
-    assert sum(parameter.numel() for parameter in built.parameters()) == expected
+@pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
+@pytest.mark.parametrize("bias", [False, True, ["q"], ["q", "k", "v"], ["o"], []], ids=str)
+@pytest.mark.parametrize(
+    ("knobs", "more"),
+    [
+        ({}, lambda kv: 0),
+        ({"d_head": 4}, lambda kv: 0),
+        ({"qk_norm": NORM}, lambda kv: 2 * E),
+        ({"qk_norm": NORM, "qk_norm_over": "projection", "qk_norm_at": "after"}, lambda kv: H * E + kv * E),
+        ({"sinks": True, "window": 3, "softcap": 30.0, "scale": 0.1}, lambda kv: H),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_parameters_follow_the_formula_of_chapter_3_4(config, site, n_kv_heads, bias, knobs, more):
+    attention = config(
+        "attention", "gqa", **{"n_heads": H, "n_kv_heads": n_kv_heads, "d_head": E, "bias": bias} | knobs
+    )
+    built, width = attention.component(attention, site()), attention.d_head
+    named = "qkvo" if bias is True else bias or []
+    rows = {"q": H * width, "k": n_kv_heads * width, "v": n_kv_heads * width, "o": D}
+    formula = 2 * D * H * width + 2 * D * n_kv_heads * width
+    assert sum(p.numel() for p in built.parameters()) == formula + sum(rows[part] for part in named) + more(n_kv_heads)
+    assert {name for name, _ in built.named_parameters() if name.endswith("bias")} == {f"{part}.bias" for part in named}
 
 
 def test_heads_that_do_not_share_evenly_are_refused_with_both_numbers(config):
@@ -81,7 +107,79 @@ def test_an_unknown_kernel_is_refused_with_the_names(config):
         config("attention", "gqa", n_heads=4, kernel="spda")
 
 
-def test_dropout_acts_in_training_only(gqa, context):
-    dropping, x = gqa(dropout=0.5), torch.randn(1, 7, D, dtype=torch.float64)
+@pytest.mark.parametrize("bias", [["x"], ["q", "qk"], "q", 1, [["q"]]], ids=str)
+def test_a_bias_of_no_projection_is_refused(config, bias):
+    with pytest.raises(ValidationError, match="list of q, k, v and o") as error:
+        config("attention", "gqa", n_heads=4, bias=bias)
+    assert error.value.errors()[0]["loc"] == ("bias",)
+
+
+@pytest.mark.parametrize("knob", [{"qk_norm_at": "after"}, {"qk_norm_over": "projection"}], ids=str)
+def test_the_place_of_a_norm_that_is_not_there_is_refused(config, knob):
+    with pytest.raises(ValidationError, match="while qk_norm is null") as error:
+        config("attention", "gqa", n_heads=4, **knob)
+    assert error.value.errors()[0]["loc"] == tuple(knob)
+    config("attention", "gqa", n_heads=4, qk_norm=NORM, **knob)
+
+
+@pytest.mark.parametrize("knob", [{"window": 0}, {"scale": 0.0}, {"softcap": -1.0}, {"dropout": 1.0}, {"sinks": 1}])
+def test_a_number_out_of_its_range_is_refused(config, knob):
+    with pytest.raises(ValidationError) as error:
+        config("attention", "gqa", n_heads=4, **knob)
+    assert error.value.errors()[0]["loc"] == tuple(knob)
+
+
+def test_dropout_acts_in_training_only(gqa, context, kernel):
+    if registry.find("kernel", kernel).refuses(Case("cpu", dropout=True, grad=True)):
+        return
+    dropping, x = gqa(dropout=0.5, kernel=kernel), torch.randn(1, 7, D, dtype=torch.float64)
     assert torch.equal(dropping.eval()(x, context(7)), dropping(x, context(7)))
     assert not torch.equal(dropping.train()(x, context(7)), dropping(x, context(7)))
+
+
+def kernel_findings(made, site):
+    return [finding for finding in made.component.check(made, site) if finding.path == "kernel"]
+
+
+@pytest.mark.parametrize("name", registry.names("attention"))
+@pytest.mark.parametrize(
+    ("kernel", "knob", "words"),
+    [("sdpa", {"softcap": 30.0}, "no soft-cap"), ("flex", {"dropout": 0.1}, "no dropout")],
+)
+def test_a_pinned_kernel_that_cannot_compute_it_fails_the_checklist(config, site, name, kernel, knob, words):
+    (bad,) = kernel_findings(config("attention", name, kernel=kernel, **knob), site())
+    assert bad.status is Status.FAIL and kernel in bad.rule and words in bad.rule and "kernel=null" in bad.fix
+    for fine in ({"kernel": kernel}, knob):
+        (good,) = kernel_findings(config("attention", name, **fine), site())
+        assert good.status is Status.PASS
+
+
+def test_the_checklist_names_the_kernels_of_training(config, site):
+    def told(**knobs):
+        return kernel_findings(config("attention", "gqa", **knobs), site())[0].found
+
+    assert told() == "SDPA on a CPU, SDPA on a GPU"
+    assert told(window=4) == told(sinks=True) == "SDPA on a CPU, Flex on a GPU"
+    assert told(softcap=4.0) == "Eager on a CPU, Flex on a GPU"
+    assert told(window=16) == told(), "no sequence is longer"
+
+
+def test_a_window_that_no_sequence_fills_is_a_warning(config, site):
+    def status(window, **facts):
+        made = config("attention", "gqa", window=window)
+        return next(f.status for f in made.component.check(made, site(**facts)) if f.path == "window")
+
+    assert status(16) is Status.WARN and status(15) is Status.PASS
+    assert status(16, deploy_length=17) is Status.PASS
+
+
+def test_a_shrunken_copy_has_every_option(config, site):
+    options = {
+        "n_heads": 8, "n_kv_heads": 2, "d_head": 64, "bias": ["q"], "window": 512, "qk_norm": NORM, "softcap": 5.0,
+        "qk_norm_over": "projection", "qk_norm_at": "after", "scale": 0.2, "sinks": True, "dropout": 0.1,
+    }  # fmt: skip
+    made = config("attention", "gqa", **options)
+    small = made.shrink(replace(site(), d_model=512))
+    kept = ("bias", "softcap", "qk_norm_over", "qk_norm_at", "scale", "sinks", "dropout", "qk_norm")
+    assert all(getattr(small, key) == getattr(made, key) for key in kept)
+    assert small.window == 4 and small.n_heads == 4 and small.kv_heads == 2

@@ -13,6 +13,7 @@ BY_HAND = {
     "relu": lambda z: max(z, 0.0),
     "gelu": lambda z: z * 0.5 * (1 + math.erf(z / math.sqrt(2))),
     "gelu_tanh": lambda z: 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
+    "relu_squared": lambda z: max(z, 0.0) ** 2,
     "silu": lambda z: z / (1 + math.exp(-z)),
 }
 MATRICES = {"mlp": 2, "glu": 3}

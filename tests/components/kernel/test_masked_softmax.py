@@ -1,4 +1,7 @@
-"""The masked softmax of chapter 3.2.2 against a float64 loop over each row's visible set."""
+"""The masked softmax of chapter 3.2.2 against a float64 loop over each row's visible set.
+
+The convex hull of the values, and the sections around it: documents/test_chapter_3.py.
+"""
 
 import math
 
@@ -77,20 +80,3 @@ def test_a_row_that_sees_nothing_is_zero_with_finite_zero_gradients():
 def test_the_gradient_is_that_of_the_formula():
     scores, visible = case(rows=6)
     assert torch.autograd.gradcheck(lambda s: masked_softmax(s, visible), scores.requires_grad_())
-
-
-def test_each_output_lies_in_the_convex_hull_of_the_visible_values():
-    scores, visible = case(3.0)
-    values = torch.randn(7, 5, dtype=torch.float64)
-    out = masked_softmax(scores, visible) @ values
-    for row, sees in zip(out[1:], visible[1:], strict=True):
-        if sees.any():  # in every direction, no further out than the furthest visible value
-            for direction in torch.randn(20, 5, dtype=torch.float64):
-                reach = values[sees] @ direction
-                assert reach.min() - 1e-12 <= row @ direction <= reach.max() + 1e-12
-
-
-def test_without_dividing_a_row_leaves_the_hull():
-    scores, visible = case(3.0)
-    out = scores.masked_fill(~visible, -torch.inf).exp() @ torch.ones(7, 1, dtype=torch.float64)
-    assert ((out - 1).abs() > 1e-2).any()

@@ -4,7 +4,9 @@ import pytest
 import torch
 
 from builder import registry
+from builder.components.kernel import Scoring
 from builder.model.mask import Mask
+from builder.model.span import Span
 
 
 class WrittenOut(AssertionError):
@@ -22,7 +24,7 @@ def no_dense(monkeypatch):
 
 def attend(mask, queries, keys):
     q, k = torch.randn(1, queries, 2, 8), torch.randn(1, keys, 2, 8)
-    return registry.find("kernel", "sdpa").attend(q, k, k, mask, None, 1.0, 0.0)
+    return registry.find("kernel", "sdpa").attend(q, k, k, Scoring(mask, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,7 @@ def attend(mask, queries, keys):
         (Mask(past=5, window=6), 1, 6),
         (Mask(causal=False), 6, 6),
         (Mask(causal=False), 3, 6),
+        (Mask(past=9, window=6, span=Span(4, 6, turn=4)), 1, 6),
     ],
 )
 def test_what_needs_no_tensor_makes_none(no_dense, mask, queries, keys):
@@ -49,6 +52,7 @@ def test_what_needs_no_tensor_makes_none(no_dense, mask, queries, keys):
         (Mask(segments=torch.zeros(1, 6)), 6, 6),
         (Mask(past=3), 3, 6),
         (Mask(past=5, window=5), 1, 6),
+        (Mask(past=9, window=5, span=Span(4, 6, turn=4)), 1, 6),
     ],
 )
 def test_what_needs_a_tensor_is_seen_to_make_one(no_dense, mask, queries, keys):

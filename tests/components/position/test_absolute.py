@@ -10,9 +10,9 @@ from builder.model.positions import Positions
 
 @pytest.fixture
 def scheme(config, site):
-    def make(name, site_=None, **knobs):
+    def make(name, **knobs):
         chosen = config("position", name, **knobs)
-        return chosen.component(chosen, site_ or site())
+        return chosen.component(chosen, site(n_heads=4))
 
     return make
 
@@ -57,7 +57,28 @@ def test_the_table_is_as_long_as_training_unless_told(scheme, length, rows):
     assert learned.weight.shape == (rows, 32) and learned.limit == rows
 
 
-@pytest.mark.parametrize("name", ["none", "rope"])
+def test_an_offset_skips_rows(scheme, wide):
+    learned = wide(scheme("learned", offset=2))
+    assert learned.weight.shape == (18, 32) and learned.limit == 16
+    x, positions = torch.randn(1, 3, 32, dtype=torch.float64), [0, 5, 15]
+    out = learned.embed(x, Positions(torch.tensor([positions])))
+    for t, p in enumerate(positions):
+        assert torch.equal(out[0, t], x[0, t] + learned.weight[p + 2])
+        assert not torch.equal(out[0, t], x[0, t] + learned.weight[p])
+
+
+def test_opt_reads_the_same_rows(scheme, wide):
+    from transformers.models.opt.modeling_opt import OPTLearnedPositionalEmbedding
+
+    learned = wide(scheme("learned", offset=2))
+    theirs = OPTLearnedPositionalEmbedding(16, 32).double()
+    theirs.load_state_dict(learned.state_dict())
+    real = torch.ones(1, 16, dtype=torch.long)
+    out = learned.embed(torch.zeros(1, 16, 32).double(), Positions(torch.arange(16)[None]))
+    assert torch.equal(out, theirs(real))
+
+
+@pytest.mark.parametrize("name", ["none", "rope", "alibi", "t5"])
 def test_schemes_that_do_not_embed_leave_the_tokens_alone(scheme, name):
     x = torch.randn(1, 3, 32)
     assert scheme(name).embed(x, Positions(torch.arange(3)[None])) is x

@@ -100,6 +100,69 @@ def test_the_whole_head_is_fraction_one(rope):
     assert torch.equal(rope(fraction=1.0).rotate(x, at(0, 1, 2, 3)), rope().rotate(x, at(0, 1, 2, 3)))
 
 
+def swapped(x, width):
+    """Interleaved pairs, laid out as half pairs."""
+    return torch.cat((x[..., 0:width:2], x[..., 1:width:2], x[..., width:]), dim=-1)
+
+
+@pytest.mark.parametrize("fraction", [0.25, 0.5, 1.0])
+def test_interleaved_pairs_turn_in_their_places(rope, fraction):
+    x, positions, width = torch.randn(2, 5, 3, 16, dtype=torch.float64), (0, 1, 2, 7, 60), int(16 * fraction)
+    out = rope(fraction=fraction, pairing="interleaved").rotate(x, at(*positions))
+    right = x.clone()
+    for t, p in enumerate(positions):
+        for i in range(width // 2):
+            angle = p * 10000.0 ** (-2 * i / width)
+            a, b = x[:, t, :, 2 * i], x[:, t, :, 2 * i + 1]
+            right[:, t, :, 2 * i] = a * math.cos(angle) - b * math.sin(angle)
+            right[:, t, :, 2 * i + 1] = b * math.cos(angle) + a * math.sin(angle)
+    assert (out - right).abs().max() < 2e-5
+    half = rope(fraction=fraction).rotate(swapped(x, width), at(*positions))
+    assert (swapped(out, width) - half).abs().max() < 1e-12
+    assert width == 4 or (out - rope(fraction=fraction).rotate(x, at(*positions))).abs().max() > 1e-2
+
+
+def test_interleaved_equals_transformers_gptj(rope):
+    from transformers.models.gptj.modeling_gptj import apply_rotary_pos_emb as theirs
+    from transformers.models.gptj.modeling_gptj import create_sinusoidal_positions
+
+    x = torch.randn(2, 12, 4, 16)
+    sin, cos = create_sinusoidal_positions(32, 16)[:12].chunk(2, dim=-1)
+    expected = theirs(x, sin[None], cos[None])
+    positions = Positions(torch.arange(12)[None])
+    assert (rope(pairing="interleaved").rotate(x, positions) - expected).abs().max() <= 1e-5
+    assert (rope().rotate(x, positions) - expected).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_the_relative_shift_identity(rope, pairing):
+    """Chapter 3.6: (R(p) q) . (R(s) k) = q . R(s - p) k."""
+    q, k = torch.randn(2, 1, 1, 3, 16, dtype=torch.float64)
+    scheme = rope(pairing=pairing)
+    for p, s in ((2, 5), (0, 9), (3, 40)):
+        left = (scheme.rotate(q, at(p)) * scheme.rotate(k, at(s))).sum(-1)
+        assert torch.allclose(left, (q * scheme.rotate(k, at(s - p))).sum(-1), atol=1e-5)
+        assert not torch.allclose(left, (q * scheme.rotate(k, at(s - p + 1))).sum(-1), atol=1e-2)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_its_gradient_is_the_rotation_back(rope, pairing, fraction):
+    x = torch.randn(1, 5, 2, 16, dtype=torch.float64, requires_grad=True)
+    scheme, positions = rope(pairing=pairing, fraction=fraction), at(0, 1, 2, 7, 60)
+    back = torch.autograd.grad(scheme.rotate(x, positions), x, scheme.rotate(x, positions).detach())[0]
+    assert torch.allclose(back, x, atol=1e-6)
+
+
+def test_two_schemes_of_one_pass_keep_their_own_angles(rope):
+    x, positions = torch.randn(1, 3, 2, 16), at(0, 1, 9)
+    outs = [rope(**k).rotate(x, positions) for k in ({}, {"theta": 50.0}, {"pairing": "interleaved"})]
+    scaled = {"name": "linear", "factor": 2.0}
+    outs.append(rope(scaling=scaled).rotate(x, positions))
+    assert all((a - b).abs().max() > 1e-2 for i, a in enumerate(outs) for b in outs[:i])
+    assert torch.equal(rope(theta=50.0).rotate(x, at(0, 1, 9)), outs[1])
+
+
 def seen_cosines(scheme, dtype=torch.float32):
     """The cosines of 4096 positions as the scheme applies them: pairs (1, 0) come out as (cos, sin)."""
     x = torch.zeros(1, 4096, 1, 64, dtype=dtype)
@@ -141,6 +204,11 @@ def test_an_odd_rotary_width_is_a_misfit(config, d_head, fraction, fits):
     misfit = scheme.component.misfit(scheme, d_head)
     assert (misfit is None) == fits
     assert fits or (str(d_head) in misfit and "even" in misfit)
+
+
+def test_a_base_of_one_is_refused(config):
+    with pytest.raises(ValidationError):
+        config("position", "rope", theta=1.0)
 
 
 @pytest.mark.parametrize("fraction", [0.0, -0.5, 1.5])

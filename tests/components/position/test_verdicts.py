@@ -5,8 +5,8 @@ import pytest
 from builder import registry
 from builder.finding import Status
 
-SAFE = {"learned": "PASS", "none": "PASS", "rope": "PASS", "sinusoidal": "PASS"}
-BEYOND = {"learned": "FAIL", "none": "PASS", "rope": "WARN", "sinusoidal": "WARN"}
+SAFE = dict.fromkeys(("alibi", "learned", "none", "rope", "sinusoidal", "t5"), "PASS")
+BEYOND = {"alibi": "PASS", "learned": "FAIL", "none": "PASS", "rope": "WARN", "sinusoidal": "WARN", "t5": "WARN"}
 
 
 @pytest.fixture
@@ -60,3 +60,39 @@ def test_sines_need_an_even_width(verdict):
 def test_no_positions_and_no_mask_know_no_order(verdict):
     (finding,) = verdict("none", 32, 32, causal=False)
     assert finding.status is Status.FAIL
+
+
+@pytest.mark.parametrize(
+    ("train", "deploy", "knobs", "expected"),
+    [
+        (32, 32, {}, "WARN"),  # nothing to stretch for
+        (32, 128, {}, "PASS"),
+        (32, 129, {}, "WARN"),
+        (128, 128, {"original_length": 32}, "PASS"),  # trained so scaled
+        (256, 256, {"original_length": 32}, "PASS"),
+        (32, 64, {"original_length": 8}, "WARN"),
+    ],
+)
+def test_the_verdict_on_scaled_frequencies(verdict, train, deploy, knobs, expected):
+    (finding,) = verdict("rope", train, deploy, scaling={"name": "yarn", "factor": 4.0, **knobs})
+    assert finding.status == expected and finding.path == "scaling"
+    assert "yarn" in finding.found and str(deploy) in finding.found
+
+
+def test_sides_that_are_not_told_apart_are_warned_of(verdict):
+    (finding,) = verdict("alibi", 32, 32, causal=False)
+    assert finding.status is Status.WARN and "|q - k|" in finding.rule
+
+
+def test_buckets_that_training_fills_serve_any_length(verdict):
+    (finding,) = verdict("t5", 32, 64, max_distance=31)
+    assert finding.status is Status.PASS
+    (finding,) = verdict("t5", 32, 64, max_distance=32)
+    assert finding.status is Status.WARN
+
+
+@pytest.mark.parametrize(("n_buckets", "fails"), [(32, False), (4, False), (7, True), (2, True)])
+def test_two_directions_share_the_buckets_evenly(verdict, n_buckets, fails):
+    found = verdict("t5", 32, 32, causal=False, n_buckets=n_buckets)
+    assert (Status.FAIL in [finding.status for finding in found]) == fails
+    assert Status.FAIL not in [finding.status for finding in verdict("t5", 32, 32, n_buckets=n_buckets)]

@@ -1,0 +1,3 @@
+"""Kernels run as they are written, not compiled."""
+
+from tests.plain_flex import plain_flex  # noqa: F401
