@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .experiments.run import Run, load_run
     from .finding import Finding, Status
     from .generation import GenerateResult, generate
+    from .interop import export_hf, import_hf
     from .ledger import Ledger, ledger
     from .load import load
     from .model.assemble import build
@@ -33,6 +34,7 @@ _HOMES = {
     "experiments.run": ("Run", "load_run"),
     "finding": ("Finding", "Status"),
     "generation": ("GenerateResult", "generate"),
+    "interop": ("export_hf", "import_hf"),
     "ledger": ("Ledger", "ledger"),
     "load": ("load",),
     "model.assemble": ("build",),
@@ -60,7 +62,9 @@ __all__ = [
     "build",
     "check",
     "compose",
+    "export_hf",
     "generate",
+    "import_hf",
     "ledger",
     "load",
     "load_run",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn, Self
 
 import tokenizers
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveInt, model_validator
 
 from ...errors import ConfigError, Problem, nearest
 from ...registry import register
@@ -25,11 +25,15 @@ class File(JsonTokenizer):
     """The tokenizer at `path`, as it is; where it has no padding token, `<pad>` is added behind its last id."""
 
     class Config(Tokenizer.Config):
-        """`path` of a tokenizer.json; `eos` and `pad` name two of its tokens (null: the usual names are looked for)."""
+        """`path` of a tokenizer.json; `eos` and `pad` name two of its tokens (null: the usual names are looked for).
+
+        rows   of a model that is already there: where none is left for a padding token, `eos` pads too
+        """
 
         path: str = Field(min_length=1)
         eos: str | None = None
         pad: str | None = None
+        rows: PositiveInt | None = None
 
         @model_validator(mode="after")
         def _differ(self) -> Self:
@@ -64,10 +68,16 @@ class File(JsonTokenizer):
         if eos is None:
             _refuse("eos", "null, and the file has none of the usual names", backend)
         pad = _choose("pad", config.pad, [name for name in PAD if name != eos], backend)
-        if pad is None:
+        if pad is None and config.rows is not None and _length(backend) >= config.rows:
+            pad = eos  # as GPT-2 has it; a text may hold it, so no new text is trained on: see data/corpus
+        elif pad is None:
             pad = next(name for name in PAD if name != eos)
             backend.add_special_tokens([pad])
         return cls(backend, eos, pad)
+
+
+def _length(backend: tokenizers.Tokenizer) -> int:
+    return max(backend.get_vocab(with_added_tokens=True).values()) + 1
 
 
 @lru_cache(maxsize=4)

@@ -1,0 +1,35 @@
+"""OLMo 2 (OLMo et al. 2024): norms after each part and none before, and on queries and keys over all heads at once."""
+
+from __future__ import annotations
+
+from builder.interop.family import Family
+from builder.interop.field import ACTIVATION, FLAG, Field
+from builder.interop.rope import Rope
+
+from .llama import SIZES, TENSORS, Llama, layer_norms
+
+
+class Olmo2(Family):
+    """transformers.Olmo2ForCausalLM."""
+
+    model_type = "olmo2"
+    architecture = "Olmo2ForCausalLM"
+    base = Llama.base
+    fixed = {
+        **Llama.fixed,
+        "attention": {"name": "gqa", "qk_norm": {"name": "rmsnorm"}, "qk_norm_over": "projection"},
+        "block": {"name": "sublayer_norm"},
+    }
+    fields = (
+        *SIZES,
+        Field("attention.n_kv_heads", "num_key_value_heads", None),
+        Field("attention.d_head", "head_dim", None),
+        Field("attention.bias", "attention_bias", False, FLAG),
+        Field("ffn.activation", "hidden_act", "silu", ACTIVATION),
+        Field(("norm.eps", "attention.qk_norm.eps"), "rms_norm_eps", 1e-5),
+        Field(("train_length", "deploy_length"), "max_position_embeddings", 2048),
+        Field("tie_embeddings", "tie_word_embeddings", False),
+        Rope(fraction=None),
+    )
+    rules = (*TENSORS, *layer_norms(mixer_norm="post_attention", ffn_norm="post_feedforward"))
+    ignorable = Llama.ignorable

@@ -1,0 +1,120 @@
+"""A family of models of transformers, as tables that serve import and export alike.
+
+A family is one file, `families/<model_type>.py`, with one subclass of Family; it is found by being there. It says
+
+    model_type, architecture   as in config.json
+    fixed     what every model of the family has, {our dotted path: value}: names of slots, knobs that no field sets
+    fields    Field(ours, theirs, default, code): a knob and the field it is, read and written by the same line;
+              `default` is what their code takes where the field is missing. Rope(...) is the entry for rotary positions
+    neutral   fields that change nothing, {their dotted path: ANY, or the values at which they change nothing}
+    rules     Rule(theirs, ours, form): modules, by layer `{n}`; weights and biases follow from our model
+    ignorable patterns of tensors in their files that are no parameters: masks, tables of angles
+    base      what their files leave out of every name when the model was saved without its head
+
+A family that derives from another adds to its tables: `fields = (*Llama.fields, Field(...))`. What no table can say is
+said by overriding `read` and `write`, which see the whole config and all facts (windows.py does, for layers that
+differ); `read(write(facts))` must give the facts back, which is how export knows what a family can express. Nothing is
+read by guess: a field that neither table names is refused when it is met, and a parameter of ours that no rule names is
+an error. Then add a tiny config of the family to tests/interop/test_families.py: everything there is asked of every
+family.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, ClassVar
+
+from builder.errors import ArchlabError, nearest
+from builder.load import read as read_schema
+from builder.spec import ModelSpec
+
+from .facts import Facts
+from .field import Entry, Field
+from .hf_config import HFConfig
+from .rule import Rule
+
+_HOME = Path(__file__).parent / "families"
+
+
+class Family:
+    """One model_type of transformers; the module's docstring says how one is written."""
+
+    model_type: ClassVar[str]
+    architecture: ClassVar[str]
+    fixed: ClassVar[Mapping[str, Any]] = {}
+    fields: ClassVar[tuple[Entry, ...]] = ()
+    neutral: ClassVar[Mapping[str, Any]] = {}
+    rules: ClassVar[tuple[Rule, ...]] = ()
+    ignorable: ClassVar[tuple[str, ...]] = ()
+    base: ClassVar[str] = ""
+    everywhere: ClassVar[tuple[Entry, ...]] = (
+        Field("vocab_size", "vocab_size"),
+        Field("init.std", "initializer_range", 0.02),
+    )
+    """Fields that every config.json has."""
+
+    def read(self, config: HFConfig) -> dict[str, Any]:
+        """Our model section, as plain Python that ModelSpec judges."""
+        section: dict[str, Any] = {}
+        put(section, {"init.name": "normal", **self.fixed})
+        for entry in (*self.everywhere, *self.fields):
+            put(section, {path: value for path, value in entry.read(config).items() if value is not None})
+        return section
+
+    def write(self, facts: Facts) -> dict[str, Any]:
+        """The fields of config.json, as far as the family has them for this model."""
+        fields: dict[str, Any] = {}
+        for entry in (*self.everywhere, *self.fields):
+            put(fields, entry.write(facts))
+        return fields
+
+    def tensors(self, facts: Facts) -> Iterable[Rule]:
+        """The table of tensors; `facts` for forms that need a number, such as Grouped(d_head)."""
+        return self.rules
+
+    def spec(self, config: HFConfig) -> ModelSpec:
+        """The ModelSpec of a config; raises ConfigError with every field that can't be served."""
+        section = self.read(config)
+        config.finish(self.neutral, self.model_type)
+        return read_schema(ModelSpec, section)
+
+    def ignores(self, name: str) -> bool:
+        """Whether a tensor of that name in a file is no parameter."""
+        return any(re.fullmatch(pattern, name) for pattern in self.ignorable)
+
+
+def put(tree: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Puts values at dotted paths into a nested dict; dicts are merged, anything else replaced."""
+    for path, value in values.items():
+        *parents, key = path.split(".")
+        node = tree
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        if isinstance(value, Mapping):
+            put(node.setdefault(key, {}), value)
+        else:
+            node[key] = value
+
+
+def model_types() -> list[str]:
+    """The model types that there is a family for; nothing is imported to list them."""
+    return sorted(file.stem for file in _HOME.glob("*.py") if not file.stem.startswith("_"))
+
+
+@cache
+def find(model_type: Any) -> Family:
+    """The family of a model type; raises ArchlabError, with the nearest name, when there is none."""
+    if model_type not in model_types():
+        close = nearest(str(model_type), model_types())
+        hint = f"; did you mean {close}?" if close else ""
+        raise ArchlabError(
+            f"model_type: found {model_type!r}, and the families known here are {', '.join(model_types())}{hint}"
+        )
+    module = importlib.import_module(f"{__package__}.families.{model_type}")
+    classes = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Family))
+    (found,) = (value for value in classes if value.__module__ == module.__name__)
+    return found()

@@ -1,0 +1,148 @@
+"""A field of a Hugging Face config and the knob it stands for, in one line that serves both directions."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from .facts import Facts
+from .hf_config import HFConfig
+
+REQUIRED = object()
+"""The default of a field that every config.json has."""
+
+
+class Entry(ABC):
+    """A line of a family's table of fields."""
+
+    @abstractmethod
+    def read(self, config: HFConfig) -> dict[str, Any]:
+        """What the fields say, as {our dotted path: value}; a value that can't be served is refused on `config`."""
+
+    @abstractmethod
+    def write(self, facts: Facts) -> dict[str, Any]:
+        """The fields, as {their dotted path: value}, as far as the model has such knobs."""
+
+
+class Code(ABC):
+    """How a value is spelt on either side; the values it doesn't know raise KeyError."""
+
+    @abstractmethod
+    def ours(self, value: Any) -> Any:
+        """Their value in our spelling."""
+
+    @abstractmethod
+    def theirs(self, value: Any) -> Any:
+        """Our value in their spelling."""
+
+    rule: str = ""
+    """What is allowed on their side, in words."""
+
+
+class Choice(Code):
+    """A few values, {theirs: ours}; where two of theirs mean one of ours, the first is written.
+
+    One of ours may be a part of a slot, {"name": "parallel", "norms": 2}: it stands for any slot that agrees with it.
+    """
+
+    def __init__(self, table: Mapping[Any, Any]):
+        self.table = table
+        self.rule = f"one of {', '.join(map(str, table))}"
+
+    def ours(self, value: Any) -> Any:
+        return self.table[value]
+
+    def theirs(self, value: Any) -> Any:
+        for theirs, ours in self.table.items():
+            if _agrees(value, ours):
+                return theirs
+        raise KeyError(value)
+
+
+@dataclass(frozen=True)
+class Formula(Code):
+    """A value computed from theirs, and back."""
+
+    to_ours: Callable[[Any], Any]
+    to_theirs: Callable[[Any], Any]
+    rule: str = ""
+
+    def ours(self, value: Any) -> Any:
+        return self.to_ours(value)
+
+    def theirs(self, value: Any) -> Any:
+        return self.to_theirs(value)
+
+
+SAME = Formula(lambda value: value, lambda value: value)
+FLAG = Choice({False: False, True: True})
+"""A switch of theirs where ours knows more than on and off."""
+ACTIVATION = Choice(
+    {
+        "silu": "silu",
+        "swish": "silu",
+        "gelu": "gelu",
+        "gelu_python": "gelu",
+        "gelu_pytorch_tanh": "gelu_tanh",
+        "gelu_new": "gelu_tanh",
+        "gelu_fast": "gelu_tanh",
+        "gelu_python_tanh": "gelu_tanh",
+        "relu": "relu",
+        "relu2": "relu_squared",
+    }
+)
+"""Activations by the names of transformers.activations.ACT2FN."""
+
+
+@dataclass(frozen=True)
+class Field(Entry):
+    """`theirs` of config.json is `ours` of the model section: dotted paths, several of ours at once when they agree.
+
+    Of several spellings of theirs the first that is set is read, and the first is written. `default` is what their
+    code takes where the field is missing or null. A `nullable` field says by null that there is no such thing.
+    """
+
+    ours: str | tuple[str, ...]
+    theirs: str | tuple[str, ...]
+    default: Any = REQUIRED
+    code: Code = SAME
+    nullable: bool = False
+
+    def read(self, config: HFConfig) -> dict[str, Any]:
+        spellings = _tuple(self.theirs)
+        found = {path: value for path in spellings if (value := config.get(path)) is not None}
+        if not found and self.default is REQUIRED:
+            found = {spellings[0]: config[spellings[0]]}
+        null = self.nullable and any(map(config.states, spellings))
+        path, value = next(iter(found.items()), (spellings[0], None if null else self.default))
+        for other, second in found.items():
+            if second != value:
+                config.refuse(other, f"it is another name of {path}, which is {value}")
+        try:
+            value = value if value is None else self.code.ours(value)
+        except (KeyError, TypeError):
+            config.refuse(path, self.code.rule)
+        return dict.fromkeys(_tuple(self.ours), value)
+
+    def write(self, facts: Facts) -> dict[str, Any]:
+        missing = object()
+        values = [value for path in _tuple(self.ours) if (value := facts.get(path, missing)) is not missing]
+        if not values:
+            return {}
+        try:
+            value = values[-1] if values[-1] is None else self.code.theirs(values[-1])
+        except (KeyError, TypeError, ValueError):  # nothing of theirs means this; what is read back will show it
+            return {}
+        return {_tuple(self.theirs)[0]: value}
+
+
+def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
+    return (value,) if isinstance(value, str) else value
+
+
+def _agrees(value: Any, part: Any) -> bool:
+    if isinstance(part, Mapping) and isinstance(value, Mapping):
+        return all(key in value and _agrees(value[key], inner) for key, inner in part.items())
+    return value == part and isinstance(value, bool) == isinstance(part, bool)

@@ -1,0 +1,78 @@
+"""The tokenizer of a folder that transformers wrote, as one of ours, and ours as files that it reads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import tokenizers
+from tokenizers import decoders, models
+
+from builder.data.tokenizer import Tokenizer
+from builder.errors import ArchlabError
+
+FILE = "tokenizer.json"
+_BYTES = 258
+
+
+def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
+    """Our tokenizer section for a folder, and a note for the reader, "" when there is nothing to say.
+
+    The ends are those that generation_config.json or config.json name by id. Without a tokenizer.json the text is taken
+    for bytes where the vocabulary has their size; raises ArchlabError elsewhere.
+    """
+    file = folder / FILE
+    if file.is_file():
+        eos = _token(file, folder, "eos_token_id")
+        pad = _token(file, folder, "pad_token_id")
+        section = {
+            "name": "file",
+            "path": str(file),
+            "eos": eos,
+            "pad": pad if pad != eos else None,
+            "rows": vocab_size,
+        }
+        return {key: value for key, value in section.items() if value is not None}, ""
+    if _BYTES <= vocab_size < 2 * _BYTES:
+        return {
+            "name": "bytes"
+        }, f"{folder} has no {FILE}; its vocabulary has the size of bytes, so text is read as bytes"
+    raise ArchlabError(
+        f"hf: {folder} has no {FILE}, and {vocab_size} rows aren't bytes: nothing says what its ids mean; "
+        f"save the tokenizer there, AutoTokenizer.from_pretrained(...).save_pretrained({str(folder)!r})"
+    )
+
+
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int) -> dict[str, Any]:
+    """Writes tokenizer.json, tokenizer_config.json and generation_config.json; gives the ids for config.json."""
+    tokenizer.save(folder)
+    text = "aé\n<"
+    if not (folder / FILE).is_file() and (made := _bytes(tokenizer)).encode(text).ids == tokenizer.encode(text):
+        made.save(str(folder / FILE))
+    names = {id: name for name, id in tokenizer.specials.items()}
+    said = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
+    said |= {"eos_token": names[tokenizer.eos], "pad_token": names[tokenizer.pad]}
+    ids = {"bos_token_id": tokenizer.eos, "eos_token_id": tokenizer.eos, "pad_token_id": tokenizer.pad}
+    (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
+    (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+    return ids
+
+
+def _token(file: Path, folder: Path, key: str) -> str | None:
+    """The token that the folder's configs name by id; the first one where they name several."""
+    for name in ("generation_config.json", "config.json"):
+        if (folder / name).is_file():
+            stated = json.loads((folder / name).read_text(encoding="utf-8")).get(key)
+            first = next(iter(stated), None) if isinstance(stated, list) else stated
+            if isinstance(first, int):
+                return tokenizers.Tokenizer.from_file(str(file)).id_to_token(first)
+    return None
+
+
+def _bytes(tokenizer: Tokenizer) -> tokenizers.Tokenizer:
+    """Bytes as the tokenizers library has them: characters without an id of their own fall back to the ids of bytes."""
+    backend = tokenizers.Tokenizer(models.BPE({f"<0x{byte:02X}>": byte for byte in range(256)}, [], byte_fallback=True))
+    backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    backend.add_special_tokens(sorted(tokenizer.specials, key=tokenizer.specials.__getitem__))
+    return backend
