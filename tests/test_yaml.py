@@ -33,12 +33,11 @@ def says_what_it_is(text: str) -> bool:
 
 
 def group_of(file: Path) -> tuple[str, str]:
-    """(group, option) of a YAML, e.g. ("model/norm", "rmsnorm"); arch lives in recipes/."""
-    home = CONF if file.is_relative_to(CONF) else ROOT / "recipes"
-    return str(file.parent.relative_to(home)), file.stem
+    """(group, option) of a YAML, e.g. ("model/norm", "rmsnorm")."""
+    return str(file.parent.relative_to(CONF)), file.stem
 
 
-OPTIONS = [group_of(file) for file in FILES if file.parent != CONF]
+OPTIONS = [group_of(file) for file in FILES if CONF in file.parent.parents]  # recipes/arch: tests/recipes/test_arch.py
 CHOICES = {part: [option for group, option in OPTIONS if group == f"model/{part}"] for part in PARTS}
 
 
@@ -71,7 +70,8 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Callable[[list[str]], di
     (home / "text.txt").write_text("To be, or not to be. " * 50)
     words = tokenizers.models.WordLevel({"<eos>": 0, "<pad>": 1, "be": 2}, unk_token="<eos>")
     tokenizers.Tokenizer(words).save(str(home / "tokenizer.json"))
-    given = {"data.path": home / "text.txt", "tokenizer.path": home / "tokenizer.json"}
+    given: dict[str, Any] = {"data.path": home / "text.txt", "tokenizer.path": home / "tokenizer.json"}
+    given |= {f"model.position.scaling.{length}_factor": list(range(1, 17)) for length in ("short", "long")}
 
     def fill(overrides: list[str]) -> dict[str, Any]:
         config = compose(overrides)

@@ -1,0 +1,142 @@
+"""Published architectures to the last parameter: the header of a YAML, its ledger and transformers agree."""
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from builder import check, compose, ledger, load
+from builder.checklist import Report
+from builder.compose import ROOT
+from builder.finding import Status
+from builder.interop.family import find
+from builder.interop.hf_config import HFConfig
+from builder.spec import ModelSpec, RunSpec
+from tests.recipes.published import PUBLISHED, parameters
+
+FOLDER = ROOT / "recipes" / "arch"
+NAMES = sorted(file.stem for file in FOLDER.glob("*.yaml"))
+PROBED = ("gpt2", "pythia_70m", "llama3_405b", "mistral_7b", "qwen3_0.6b", "gemma2_27b", "gemma3_27b", "olmo2_32b")
+TRAINED = {"mistral_7b": 8192} | {name: 32768 for name in NAMES if name.startswith("qwen3")}
+"""Lengths where the paper says less than the config (Jiang et al. 2023, table 1; Yang et al. 2025, section 3.2)."""
+SOURCE = re.compile(r"\(.*\b20\d\d\b.*\)")
+
+
+@cache
+def loaded(name: str) -> RunSpec:
+    return load(compose([f"arch={name}"]))
+
+
+@cache
+def checked(name: str) -> Report:
+    return check(loaded(name), probes=name in PROBED)
+
+
+def header(text: str) -> list[str]:
+    return [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
+
+
+def count_in(text: str) -> int:
+    """The parameters that a header states."""
+    counts = re.findall(r": ([\d,]+) parameters\.$", "\n".join(header(text)), re.MULTILINE)
+    assert len(counts) == 1, "a header states one count"
+    return int(counts[0].replace(",", ""))
+
+
+def described(model: ModelSpec) -> dict[str, Any]:
+    """All that a model computes, every layer written out, whatever its slots are called and however it was said."""
+    whole = model.model_dump(mode="json")
+    ends = ("d_model", "vocab_size", "tie_embeddings", "norm", "block", "embedding", "head", "final_norm")
+    lengths = ("train_length", "deploy_length")
+    return {key: whole[key] for key in (*ends, *lengths)} | {"layers": list(_layers(model))}
+
+
+def _layers(model: ModelSpec) -> Iterator[Any]:
+    for layer in model.layers:
+        mixer, ffn = (part.config for part in layer.parts)
+        attention: Any = mixer
+        width = attention.head_width(model.d_model)
+        resolved = {"n_kv_heads": attention.kv_heads, "d_head": width, "bias": sorted(attention.biased)}
+        position = (attention.position or model.position).model_dump(mode="json", exclude_none=True)
+        resolved |= {"scale": round(attention.scale or width**-0.5, 12)}
+        resolved |= {"position": {"length": model.train_length} | position}  # a table is as long, unless it says more
+        yield attention.model_dump(mode="json") | resolved, ffn.model_dump(mode="json")
+
+
+@cache
+def published(name: str) -> dict[str, Any]:
+    """The same of the hub's config, read as import reads it; tests/interop compares that with transformers' logits."""
+    model = find(PUBLISHED[name]["model_type"]).spec(HFConfig(PUBLISHED[name]))
+    if name in TRAINED:
+        model = model.model_copy(update=dict.fromkeys(("train_length", "deploy_length"), TRAINED[name]))
+    known = described(model)
+    for mixer, _ in known["layers"]:
+        if scaling := mixer["position"].get("scaling"):  # linear scaling computes nothing with it: no config says it
+            scaling["original_length"] = scaling["original_length"] or 32768
+    return known
+
+
+@pytest.fixture(autouse=True)
+def no_probes():
+    """Probes are run here, unlike in the other tests of this folder."""
+
+
+def test_every_file_is_compared_with_something_published():
+    assert set(NAMES) == set(PUBLISHED)
+    assert {PUBLISHED[name]["model_type"] for name in PROBED} == {known["model_type"] for known in PUBLISHED.values()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_header_ledger_and_transformers_agree(name: str):
+    text = (FOLDER / f"{name}.yaml").read_text("utf-8")
+    assert f"python -m recipes.check arch={name}" in header(text)
+    assert any(SOURCE.search(line) for line in header(text)), "the paper, with its year"
+    assert count_in(text) == parameters(name)
+    assert f"{parameters(name):,} parameters" in {finding.found for finding in checked(name).findings}
+
+
+def test_a_header_without_its_count_is_seen():
+    with pytest.raises(AssertionError, match="one count"):
+        count_in("# A model of 12 parameters.\nmodel: {d_model: 12}\n")
+
+
+def test_a_bias_less_is_counted():
+    changed = load(compose(["arch=gpt2", "model.attention.bias=[q,k,v]"]))
+    assert ledger(changed.model).params == parameters("gpt2") - 12 * 768
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_no_count_shows_is_as_published(name: str):
+    assert described(loaded(name).model) == published(name)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *("local.window=512", "attention.scale=0.08", "position.scaling.factor=4.0", "local.position.theta=1e6"),
+        *("norm.unit_offset=false", "norm.eps=1e-5", "embedding.scale=null", "ffn.activation=gelu"),
+        *("head.softcap=30.0", "attention.qk_norm_at=after", "attention.dropout=0.1"),
+        "pattern=[attention+ffn,local+ffn,local+ffn,local+ffn,local+ffn,local+ffn]",
+    ],
+)
+def test_another_model_of_as_many_parameters_is_told_apart(change: str):
+    changed = load(compose(["arch=gemma3_27b", f"model.{change}"]))
+    assert described(changed.model) != published("gemma3_27b") == described(loaded("gemma3_27b").model)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_passes_the_checklist_and_one_of_each_family_its_probes(name: str):
+    spec, report = loaded(name), checked(name)
+    assert load(spec.to_dict()) == spec
+    assert report.ok, str(report)
+    assert any(finding.found == "not run" for finding in report.findings) == (name not in PROBED)
+    doubts = ["model.pattern"] * bool(spec.model.n_layers % len(spec.model.pattern))  # Gemma 3 ends in half a round
+    doubts.append("model.vocab_size")  # the tokenizer is of bytes while nobody gives another
+    assert [finding.path for finding in report.findings if finding.status is Status.WARN] == doubts
+
+
+def test_a_slot_that_a_changed_pattern_leaves_over_is_seen():
+    changed = load(compose(["arch=gemma2_2b", "model.pattern=[attention+ffn]"]))
+    assert [finding.path for finding in check(changed, probes=False).failures] == ["model.local"]
