@@ -1,0 +1,65 @@
+"""What is measured: a model behind the few calls that training and generation make of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from builder.model.assemble import build
+from builder.model.language_model import LanguageModel
+from builder.spec import RunSpec
+from builder.training.objective import Task
+
+
+class Contender:
+    """A model to measure: `name` stands in the table, `module` holds the parameters."""
+
+    name: str
+    module: nn.Module
+
+    def compile(self) -> None:
+        """Has the calls of `train` compiled; generation, whose lengths vary, is not."""
+        raise NotImplementedError
+
+    def train(self, task: Task) -> tuple[Tensor, Any]:
+        """(logits (B, T, V), what is added to the loss) of a training batch."""
+        raise NotImplementedError
+
+    def prefill(self, tokens: Tensor, max_length: int) -> tuple[Tensor, Any]:
+        """(logits (B, 1, V) of the last position, the state behind it) of prompts (B, T)."""
+        raise NotImplementedError
+
+    def decode(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """(logits (B, 1, V), the state behind them) of one more token (B, 1) in each row."""
+        raise NotImplementedError
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are trained, a tied table once."""
+        return sum(parameter.numel() for parameter in self.module.parameters())
+
+
+class Ours(Contender):
+    """The model that a spec describes."""
+
+    name = "archlab"
+
+    def __init__(self, spec: RunSpec, device: torch.device):
+        self.module: LanguageModel = build(spec.model, device=device, seed=spec.seed)
+        self._forward: Any = self.module.forward
+
+    def compile(self) -> None:
+        self._forward = torch.compile(self.module.forward)
+
+    def train(self, task: Task) -> tuple[Tensor, Any]:
+        output = self._forward(task.inputs, attention_mask=task.attention_mask)
+        return output.logits, sum(output.aux.losses.values())
+
+    def prefill(self, tokens: Tensor, max_length: int) -> tuple[Tensor, Any]:
+        state = self.module.new_state(len(tokens), max_length)
+        return self.decode(tokens, state)
+
+    def decode(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
+        return self.module(ids, state=state, last_only=True).logits, state

@@ -1,0 +1,104 @@
+"""All measurements of one config, with or without its peer: memory first, then training, then generation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from builder.ledger import ledger
+from builder.spec import RunSpec
+
+from .contender import Contender, Ours
+from .fairness import refuse_dropout, refuse_unequal
+from .machine import refuse_too_large
+from .memory import peak
+from .peer import Peer, export
+from .ratio import Ratio, compare
+from .settings import Workload
+from .turns import Measure, Samples, in_turns
+from .work import Decode, Prefill, TrainingStep
+
+Tell = Callable[[str], object]
+"""Hears, after each measurement, of what it was one."""
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One kind of work: seconds a step of each contender, and the tokens that a step reads or writes."""
+
+    what: str
+    rows: int
+    tokens: int
+    samples: Samples
+
+    @property
+    def ratio(self) -> Ratio | None:
+        """Ours / theirs; None without a peer."""
+        seconds = list(self.samples.seconds.values())
+        return compare(*seconds) if len(seconds) == 2 else None
+
+
+@dataclass(frozen=True)
+class Result:
+    """All that was measured, by contender, ours first: parameters, peak bytes of training, and times."""
+
+    parameters: dict[str, int]
+    memory: dict[str, int]
+    timings: tuple[Timing, ...]
+    peer: str | None
+    """What the peer is, and of which version."""
+
+
+def count(work: Workload, peers: bool) -> int:
+    """How many measurements `measure` will make."""
+    kinds = 1 + 2 * len(work.batch_sizes)
+    return (1 + peers) * (1 + kinds * (work.rounds + work.warmup))
+
+
+def measure(spec: RunSpec, work: Workload, peers: bool, tell: Tell) -> Result:
+    """Measures what the config describes; raises ArchlabError when it doesn't fit the machine, or has no equal peer."""
+    each = 4 * 4 * ledger(spec.model).params  # weights, gradients and two moments, in float32
+    refuse_too_large((1 + peers) * each, work.device)
+    with TemporaryDirectory() as place:
+        folder = Path(place, "peer")
+        ours = Ours(spec, work.place)
+        contenders: list[Contender] = [ours]
+        peer = None
+        if peers:
+            refuse_dropout(spec)
+            export(ours.module, folder)
+            theirs = Peer(folder, work.place)
+            refuse_unequal(ours, theirs, spec)
+            contenders.append(theirs)
+            peer = theirs.described
+        memory = {}
+        for contender, source in zip(contenders, (None, folder), strict=False):
+            memory[contender.name] = peak(spec.to_dict(), work, source)
+            tell("memory")
+        timings = tuple(_timings(spec, work, contenders, tell))
+    return Result({contender.name: contender.parameters for contender in contenders}, memory, timings, peer)
+
+
+def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: Tell) -> Iterator[Timing]:
+    def timing(what: str, rows: int, tokens: int, measures: list[Measure]) -> Timing:
+        named = {contender.name: measure for contender, measure in zip(contenders, measures, strict=True)}
+        samples = in_turns(named, rounds=work.rounds, warmup=work.warmup, seconds=work.seconds, each=lambda: tell(what))
+        return Timing(what, rows, tokens, samples)
+
+    if spec.compile:
+        for contender in contenders:
+            contender.compile()
+    steps: list[Measure] = [TrainingStep(contender, spec, work) for contender in contenders]
+    yield timing("training", work.sequences, work.sequences * work.length, steps)
+    del steps  # and with them gradients' owners, the moments
+    for contender in contenders:
+        contender.module.zero_grad(set_to_none=True)
+        contender.module.eval().to(work.torch_dtype)
+    for rows in work.batch_sizes:
+        prefills: list[Measure] = [Prefill(contender, spec, work, rows) for contender in contenders]
+        yield timing("prefill", rows, rows * work.prompt_length, prefills)
+    for rows in work.batch_sizes:
+        decodes: list[Measure] = [Decode(contender, spec, work, rows) for contender in contenders]
+        yield timing("decode", rows, rows, decodes)

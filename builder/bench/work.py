@@ -1,0 +1,107 @@
+"""The work that is timed: a training step, a prefill, a row of decode steps, each as the project does it."""
+
+from __future__ import annotations
+
+import math
+import time
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from builder.spec import RunSpec
+
+from .contender import Contender
+from .settings import Workload
+
+
+def tokens(spec: RunSpec, rows: int, length: int, device: torch.device) -> Tensor:
+    """Random ids (rows, length), the same for every contender."""
+    generator = torch.Generator().manual_seed(spec.seed)
+    return torch.randint(spec.model.vocab_size or 1, (rows, length), generator=generator).to(device)
+
+
+class TrainingStep:
+    """Forward, loss, backward, clipping and the optimizer's step, with the run's own objective and optimizer."""
+
+    def __init__(self, contender: Contender, spec: RunSpec, work: Workload):
+        objective: Any = spec.objective.component
+        optimizer: Any = spec.optimizer.component
+        self.contender, self.work = contender, work
+        self.objective = objective(spec.objective)
+        self.optimizer = optimizer.build(spec.optimizer, contender.module.train())
+        self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
+        self.limit = spec.trainer.get("gradient_clip_val") or math.inf
+        self.batch = {"tokens": tokens(spec, work.sequences, work.length + 1, work.place)}
+
+    def step(self) -> float:
+        """One step of training; its loss."""
+        task = self.objective.task(self.batch)
+        with self._precision():
+            logits, added = self.contender.train(task)
+            total, count = self.objective.loss(logits, task)
+            loss = total / count.clamp_min(1) + added
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.parameters, self.limit)
+        self.optimizer.step()
+        return loss.detach()
+
+    def __call__(self) -> float:
+        start = _now(self.work.place)
+        self.step()
+        return _now(self.work.place) - start
+
+    def _precision(self) -> AbstractContextManager[Any]:
+        mixed = self.work.torch_dtype != torch.float32
+        return torch.autocast(self.work.device, self.work.torch_dtype) if mixed else nullcontext()
+
+
+class Generation:
+    """A prompt read at once, and then a token a step, greedily; the base of what is timed of it."""
+
+    def __init__(self, contender: Contender, spec: RunSpec, work: Workload, rows: int):
+        self.contender, self.work = contender, work
+        self.prompt = tokens(spec, rows, work.prompt_length, work.place)
+
+    def prefill(self) -> tuple[Tensor, Any]:
+        """(the next ids (B, 1), the state)."""
+        logits, state = self.contender.prefill(self.prompt, self.work.prompt_length + self.work.new_tokens)
+        return logits[:, -1:].argmax(-1), state
+
+    def decode(self, ids: Tensor, state: Any) -> Tensor:
+        """The ids (B, N) that follow: N = new_tokens forward passes."""
+        written = []
+        for _ in range(self.work.new_tokens):
+            logits, state = self.contender.decode(ids, state)
+            ids = logits[:, -1:].argmax(-1)  # (B, 1)
+            written.append(ids)
+        return torch.cat(written, 1)  # (B, N)
+
+
+class Prefill(Generation):
+    """The time to the first token."""
+
+    @torch.inference_mode()
+    def __call__(self) -> float:
+        start = _now(self.work.place)
+        self.prefill()
+        return _now(self.work.place) - start
+
+
+class Decode(Generation):
+    """The time of the tokens after the first, a token."""
+
+    @torch.inference_mode()
+    def __call__(self) -> float:
+        ids, state = self.prefill()
+        start = _now(self.work.place)
+        self.decode(ids, state)
+        return (_now(self.work.place) - start) / self.work.new_tokens
+
+
+def _now(device: torch.device) -> float:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
