@@ -12,12 +12,13 @@ import pytest
 from builder import registry
 from builder.cli import main
 from builder.training.callbacks.interrupt import Interrupt
-from recipes import check, generate, train
+from recipes import bench, check, convert, generate, train
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-JOBS = {"train": train.job, "check": check.job, "generate": generate.job}
+JOBS = {"train": train.job, "check": check.job, "generate": generate.job, "convert": convert.job, "bench": bench.job}
 QUICK = ["debug=quick", "trainer.max_steps=4", "trainer.val_check_interval=2", "callbacks.last.every_n_steps=2"]
 QUICK += ["trainer.limit_val_batches=1", "output.experiment=main", "logger=none", "batch.sequences=2"]
+BRIEF = ["bench.rounds=1", "bench.seconds=0.01", "bench.new_tokens=2", "batch.sequences=1"]
 NOTES = "A small text that is long enough to be cut into windows of thirty-two tokens. " * 60
 
 
@@ -39,7 +40,8 @@ def commands() -> list[tuple[list[str], int]]:
 def run(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     job = argv[2].removeprefix("recipes.")
     fresh = job == "train" and not any(word.startswith("resume=") for word in argv)
-    monkeypatch.setattr(sys, "argv", [job, *argv[3:], *(quick(argv) if fresh else [])])
+    faster = BRIEF if job == "bench" else quick(argv) if fresh else []
+    monkeypatch.setattr(sys, "argv", [job, *argv[3:], *faster])
     try:
         main(JOBS[job], job)
     except SystemExit as stop:
@@ -66,7 +68,9 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for argv, code in commands():
         first = f"output.name={interrupted[0].rpartition('/')[2]}" in argv
         assert run(argv, monkeypatch) == (130 if first else code), (argv, capsys.readouterr().err)
-    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 4 + 6, "four runs and a sweep of six"
+    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 6 + 6, (
+        "five runs, an imported one and a sweep of six"
+    )
 
 
 def test_the_component_needs_one_file_and_one_yaml(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,11 +78,11 @@ def test_the_component_needs_one_file_and_one_yaml(tmp_path: Path, monkeypatch: 
     code = blocks("python")[0]
     namespace = {"__name__": "readme_component"}
     exec(compile(code, "README.md", "exec", dont_inherit=True), namespace)
-    monkeypatch.setattr(sys, "argv", ["check", "model.ffn.name=squared"])
+    monkeypatch.setattr(sys, "argv", ["check", "model.attention.name=tempered"])
     try:
         main(check.job, "check")
     finally:
-        del registry._known["ffn", "squared"]
+        del registry._known["attention", "tempered"]
 
 
 def test_the_python_path(capsys: pytest.CaptureFixture[str]) -> None:
