@@ -2,6 +2,7 @@
 
 import pytest
 
+from builder.bench import turns
 from builder.bench.ratio import Ratio, compare
 from builder.bench.turns import in_turns
 
@@ -40,12 +41,19 @@ def test_rows_of_different_rounds_are_refused():
         compare([1.0, 2.0], [1.0])
 
 
-def test_measurements_alternate_and_repeat_alike():
+def test_measurements_alternate_and_repeat_alike(monkeypatch: pytest.MonkeyPatch):
     calls: list[str] = []
     took = {"a": 0.01, "b": 0.05}
+    clock = [0.0]
+    monkeypatch.setattr(turns.time, "perf_counter", lambda: clock[0])
 
     def measure(name: str):
-        return lambda: calls.append(name) or took[name]
+        def work() -> float:
+            calls.append(name)
+            clock[0] += took[name]  # what passes by; a tenth of it is what counts, as of one token of ten
+            return took[name] / 10
+
+        return work
 
     told: list[None] = []
     samples = in_turns(
@@ -53,8 +61,8 @@ def test_measurements_alternate_and_repeat_alike():
     )
     assert "".join(calls) == "ab" + "aabb" + "bbaa"  # two repeats: 0.1 s of the slower one
     assert samples.repeats == 2
-    assert samples.seconds["a"] == pytest.approx([0.01, 0.01])
-    assert samples.seconds["b"] == pytest.approx([0.05, 0.05])
+    assert samples.seconds["a"] == pytest.approx([0.001, 0.001])
+    assert samples.seconds["b"] == pytest.approx([0.005, 0.005])
     assert len(told) == 6
     once = in_turns({"a": measure("a")}, rounds=1, warmup=1, seconds=1e-9, each=lambda: None)
     assert once.repeats == 1
