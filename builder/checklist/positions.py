@@ -53,7 +53,3 @@ def _unread(subject: Subject) -> Iterator[Finding]:
 def _acts(scheme: type[Position], *hooks: str) -> bool:
     """Whether a scheme has one of these hooks of its own."""
     return any(getattr(scheme, hook) is not getattr(Position, hook) for hook in hooks)
-
-
-def _reaches(subject: Subject) -> bool:
-    return all(finding.status is not Status.FAIL for finding in subject.stated_in(3))
