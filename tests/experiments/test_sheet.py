@@ -25,7 +25,9 @@ def written():
 def test_layers_and_costs_are_there(written):
     text = written(*LOCAL, "model.local.window=16")
     assert "| 0 | local (gqa) + ffn (glu) |" in text and "| 1 | attention (gqa) + ffn (glu) |" in text
-    assert "| layer 0 | Q | B H T E | [1, 2, 128, 16] |" in text and "| layer 1 | Q | B H T E | [1, 4, 128, 8] |" in text
+    assert (
+        "| layer 0 | Q | B H T E | [1, 2, 128, 16] |" in text and "| layer 1 | Q | B H T E | [1, 4, 128, 8] |" in text
+    )
 
 
 @pytest.mark.parametrize(
