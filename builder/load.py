@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from difflib import SequenceMatcher
+from pathlib import Path
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -98,7 +99,9 @@ def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDeta
     fix = context.get("fix", "")
     if line["type"] == "not_a_slot":
         given = line["input"]
-        fix = f"{'/'.join(steps)}={given}" if isinstance(given, str) else f"{path}.name=..."
+        group = Path(__file__).parents[1].joinpath("conf", *steps).is_dir()
+        chosen = f"{'/'.join(steps)}={given}" if group else f"{path}={{name: {given}}}"
+        fix = chosen if isinstance(given, str) else f"{path}.name=..."
     found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else shown(line["input"])
     return Problem(path, found, rule.replace("Input should be ", "must be "), fix)
 

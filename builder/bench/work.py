@@ -35,8 +35,8 @@ class TrainingStep:
         self.limit = spec.trainer.get("gradient_clip_val") or math.inf
         self.batch = {"tokens": tokens(spec, work.sequences, work.length + 1, work.place)}
 
-    def step(self) -> float:
-        """One step of training; its loss."""
+    def step(self) -> Tensor:
+        """One step of training; its loss, a scalar that no one has waited for."""
         task = self.objective.task(self.batch)
         with self._precision():
             logits, added = self.contender.train(task)

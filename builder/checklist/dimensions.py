@@ -34,7 +34,7 @@ def _costs(subject: Subject) -> Iterator[Finding]:
         if subject.fault is not None:
             yield subject.fault
         rule = "parameters, FLOPs and state bytes need a model that can be built"
-        yield Finding(Status.UNKNOWN, 1, "model", "no ledger", rule, "mend the failures of this section")
+        yield Finding(Status.UNKNOWN, 1, "model", "no ledger", rule, "mend the failures")
         return
     parts = ", ".join(f"{name} {count:,}" for name, count in costs.components.items())
     yield Finding(Status.PASS, 1, "model", f"{costs.params:,} parameters", parts)

@@ -28,8 +28,19 @@ def check(subject: Subject) -> Iterator[Finding]:
             fix = f"name {slot} in model.pattern, or leave it out with ~model.{slot}"
             yield Finding(Status.FAIL, 4, f"model.{slot}", f"{model.slots[slot].name}, unused", rule, fix)
     yield from subject.stated_in(4)
+    yield from _untrainable(subject)
     yield from subject.prove(4, "model", "every parameter has a role", _unmarked)
     yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)
+
+
+def _untrainable(subject: Subject) -> Iterator[Finding]:
+    """Mixers whose kernel isn't there where the trainer trains; `auto` may mean any device."""
+    device = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}.get(subject.spec.trainer.get("accelerator", "auto"))
+    model = subject.model
+    for slot, config in model.mixers.items() if device else ():
+        if (why := config.component.untrainable(config, model.site(0), device)) is not None:
+            fix = "kernel=null, and the fastest that can is taken, or another trainer"
+            yield Finding(Status.FAIL, 4, f"model.{slot}.kernel", f"trainer on {device}", why, fix)
 
 
 def _drawn(model: ModelSpec, alike: Sequence[LayerSpec]) -> Finding:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from builder.component import Config
+from builder.component import Config, Site
 from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
@@ -42,6 +42,14 @@ def _broken(section: int, when: str, error: Exception) -> Finding:
     return Finding(Status.FAIL, section, "model", found, f"a component failed {when}", fix)
 
 
+def _with_its_slots(path: str, config: Config, site: Site) -> Iterator[tuple[str, Config, Site]]:
+    """A component and those in its own slots; position schemes stand elsewhere, once for all that share them."""
+    yield path, config, site
+    for key, value in config:
+        if isinstance(value, Config) and key != "position":
+            yield from _with_its_slots(f"{path}.{key}", value, site)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A run's spec, whether probes are wanted, and data and tokenizer as far as they were read."""
@@ -70,8 +78,9 @@ class Subject:
         for scheme, config in model.schemes.items():
             path = "position" if scheme == "model" else f"{scheme}.position"
             parts.append((path, config, model.scheme_site(scheme)))
+        every = (nested for part in parts for nested in _with_its_slots(*part))
         found: Iterator[tuple[str, Iterable[Finding]]]
-        found = ((path, config.component.check(config, at)) for path, config, at in parts)
+        found = ((path, config.component.check(config, at)) for path, config, at in every)
         return tuple(finding.under(f"model.{path}") for path, findings in found for finding in findings)
 
     def stated_in(self, section: int) -> list[Finding]:
@@ -97,6 +106,11 @@ class Subject:
     def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
         if any(finding.status is Status.FAIL for finding in self.stated_in(1)):
             return None, None, None  # a component refuses its site
+        schemes = self.model.schemes.items()
+        if any(
+            config.component.needs_heads and self.model.scheme_site(name).n_heads is None for name, config in schemes
+        ):
+            return None, None, None  # question 3 says which mixers differ
         try:
             with _one_thread():
                 return ledger(self.model), specimen(self.model) if self.probes else None, None

@@ -29,9 +29,16 @@ def import_hf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> tuple[
     """
     folder = Path(path)
     config = HFConfig.open(folder)
-    kind = find(config.get("model_type"))
+    kind, files = find(config.get("model_type"), config.where), Weights(folder)
+    kind.judge_depth(config, files.shapes)  # before a model of that size is made
     spec = kind.spec(config)
-    return spec, read_state(kind, spec, Weights(folder), folder, dtype)
+    return spec, read_state(kind, spec, files, folder, dtype)
+
+
+def note_on(path: str | Path, spec: ModelSpec) -> str:
+    """What its family says of the model in a folder, which was read as `spec`; "" for nothing."""
+    config = HFConfig.open(Path(path))
+    return find(config.get("model_type"), config.where).note(Facts(spec))
 
 
 def read_state(kind: Family, spec: ModelSpec, files: Weights, folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:

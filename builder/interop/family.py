@@ -24,11 +24,12 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
-from builder.errors import ArchlabError, nearest
+from builder.errors import ArchlabError, ConfigError, Problem, nearest
 from builder.load import read as read_schema
 from builder.spec import ModelSpec
 
@@ -80,7 +81,40 @@ class Family:
         """The ModelSpec of a config; raises ConfigError with every field that can't be served."""
         section = self.read(config)
         config.finish(self.neutral, self.model_type)
-        return read_schema(ModelSpec, section)
+        try:
+            return read_schema(ModelSpec, section)
+        except ConfigError as error:
+            raise ConfigError(self._theirs(problem, config) for problem in error.problems) from None
+
+    def _theirs(self, problem: Problem, config: HFConfig) -> Problem:
+        """A problem of our section, told of the field that it was read from."""
+        names: dict[str, str] = {}
+        for entry in (*self.everywhere, *self.fields):
+            names |= entry.names(config)
+        path, rest = problem.path.removeprefix("model."), ""
+        while path and path not in names:
+            path, _, step = path.rpartition(".")
+            rest = f".{step}{rest}"
+        theirs = f"{config.where}: {names[path]}" if path else config.where
+        return replace(problem, path=f"{theirs} (ours: {problem.path})" if problem.path else theirs)
+
+    def note(self, facts: Facts) -> str:
+        """What whoever brings in this model should know of it; "" for nothing."""
+        return ""
+
+    def judge_depth(self, config: HFConfig, names: Iterable[str]) -> None:
+        """Raises ConfigError when the config states more layers than a file with tensors of these names has."""
+        before = {
+            rule.theirs.partition("{n}")[0].removeprefix(self.base) for rule in self.rules if "{n}" in rule.theirs
+        }
+        layer = re.compile(rf"(?:{re.escape(self.base)})?(?:{'|'.join(map(re.escape, before))})(\d+)\.")
+        there = 1 + max((int(found[1]) for name in names if (found := layer.match(name))), default=-1)
+        field = next(entry for entry in self.fields if isinstance(entry, Field) and entry.ours == "n_layers")
+        if field.read(config)["n_layers"] > there:
+            config.refuse(
+                field.names(config)["n_layers"], f"the tensors in the folder are of {there} layers", f"{there}"
+            )
+            config.judge()
 
     def ignores(self, name: str) -> bool:
         """Whether a tensor of that name in a file is no parameter."""
@@ -105,15 +139,23 @@ def model_types() -> list[str]:
     return sorted(file.stem for file in _HOME.glob("*.py") if not file.stem.startswith("_"))
 
 
-@cache
-def find(model_type: Any) -> Family:
-    """The family of a model type; raises ArchlabError, with the nearest name, when there is none."""
-    if model_type not in model_types():
+def find(model_type: Any, where: str = "") -> Family:
+    """The family of a model type; raises ArchlabError, with the nearest name, when there is none.
+
+    where   the file that states it
+    """
+    if not isinstance(model_type, str) or model_type not in model_types():
         close = nearest(str(model_type), model_types())
         hint = f"; did you mean {close}?" if close else ""
+        path = f"{where}: model_type" if where else "model_type"
         raise ArchlabError(
-            f"model_type: found {model_type!r}, and the families known here are {', '.join(model_types())}{hint}"
+            f"{path}: found {model_type!r}, and the families known here are {', '.join(model_types())}{hint}"
         )
+    return _loaded(model_type)
+
+
+@cache
+def _loaded(model_type: str) -> Family:
     module = importlib.import_module(f"{__package__}.families.{model_type}")
     classes = (value for value in vars(module).values() if isinstance(value, type) and issubclass(value, Family))
     (found,) = (value for value in classes if value.__module__ == module.__name__)

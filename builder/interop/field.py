@@ -10,6 +10,7 @@ from typing import Any
 from .facts import Facts
 from .hf_config import HFConfig
 
+_COUNTS = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_ff", "vocab_size", "train_length")
 REQUIRED = object()
 """The default of a field that every config.json has."""
 
@@ -20,6 +21,10 @@ class Entry(ABC):
     @abstractmethod
     def read(self, config: HFConfig) -> dict[str, Any]:
         """What the fields say, as {our dotted path: value}; a value that can't be served is refused on `config`."""
+
+    @abstractmethod
+    def names(self, config: HFConfig) -> dict[str, str]:
+        """The field that each of our dotted paths was read from, as the config spells it."""
 
     @abstractmethod
     def write(self, facts: Facts) -> dict[str, Any]:
@@ -118,13 +123,21 @@ class Field(Entry):
         null = self.nullable and any(map(config.states, spellings))
         path, value = next(iter(found.items()), (spellings[0], None if null else self.default))
         for other, second in found.items():
-            if second != value:
+            if other != path and second != value:
                 config.refuse(other, f"it is another name of {path}, which is {value}")
+        counts = any(ours.rpartition(".")[2] in _COUNTS for ours in _tuple(self.ours))
+        if counts and value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            config.refuse(path, f"a whole number of at least 1 (ours: {', '.join(_tuple(self.ours))})")
+            config.judge()  # other fields are computed from it
         try:
             value = value if value is None else self.code.ours(value)
         except (KeyError, TypeError):
             config.refuse(path, self.code.rule)
         return dict.fromkeys(_tuple(self.ours), value)
+
+    def names(self, config: HFConfig) -> dict[str, str]:
+        stated = next(filter(config.states, _tuple(self.theirs)), _tuple(self.theirs)[0])
+        return dict.fromkeys(_tuple(self.ours), stated)
 
     def write(self, facts: Facts) -> dict[str, Any]:
         missing = object()

@@ -46,7 +46,7 @@ class HFConfig:
     """
 
     def __init__(self, values: Mapping[str, Any], where: str = FILE):
-        self._values, self._where = values, where
+        self._values, self.where = values, where
         self._read: set[str] = set()
         self._problems: list[Problem] = []
 
@@ -81,6 +81,8 @@ class HFConfig:
     def get_section(self, path: str) -> Mapping[str, Any]:
         """The fields below `path`, none of them read yet; {} where there is no such section."""
         section = HFConfig(self._values).get(path)
+        if section is not None and not isinstance(section, Mapping):
+            self.refuse(path, "a section of fields, {...}")
         return section if isinstance(section, Mapping) else {}
 
     def __getitem__(self, path: str) -> Any:
@@ -93,9 +95,9 @@ class HFConfig:
     def refuse(self, path: str, rule: str, fix: str = "") -> None:
         """Notes that the field at `path` can't be served; `judge` raises all of them together."""
         value = self.get(path)
-        self._problems.append(
-            Problem(f"{self._where}: {path}", "nothing" if value is None else shown(value), rule, fix)
-        )
+        problem = Problem(f"{self.where}: {path}", "nothing" if value is None else shown(value), rule, fix)
+        if problem not in self._problems:
+            self._problems.append(problem)
 
     def judge(self) -> None:
         """Raises ConfigError with every problem noted so far."""

@@ -19,13 +19,13 @@ from builder.ledger import ledger
 from builder.load import load
 from builder.spec import ModelSpec, RunSpec
 
-from .bring import import_hf
+from .bring import import_hf, note_on
 from .tokenizer import read_tokenizer
 
 
 @dataclass(frozen=True)
 class Imported:
-    """The run folder that was made, what the checklist says of it, and a note on its tokenizer, "" for none."""
+    """The run folder that was made, what the checklist says of it, and notes on it and its tokenizer, "" for none."""
 
     folder: RunFolder
     spec: RunSpec
@@ -41,7 +41,8 @@ def import_run(source: str | Path, target: str | Path, *, dtype: torch.dtype = t
     from builder.training.checkpoint import AtomicIO, pack  # imports lightning, which reading a model doesn't need
 
     model, state = import_hf(source, dtype=dtype)
-    section, note = read_tokenizer(Path(source), model.vocab_size or 0)
+    section, on_tokenizer = read_tokenizer(Path(source), model.vocab_size or 0)
+    note = "; ".join(filter(None, (note_on(source, model), on_tokenizer)))
     spec = _run(model, section, Path(target))
     tokenizer_class: Any = spec.tokenizer.component
     tokenizer: Tokenizer = tokenizer_class.prepare(spec.tokenizer, (), Path(source))

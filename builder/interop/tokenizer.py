@@ -10,6 +10,7 @@ import tokenizers
 from tokenizers import decoders, models
 
 from builder.data.tokenizer import Tokenizer
+from builder.data.tokenizer._json import read_json
 from builder.errors import ArchlabError
 
 FILE = "tokenizer.json"
@@ -63,11 +64,24 @@ def _token(file: Path, folder: Path, key: str) -> str | None:
     """The token that the folder's configs name by id; the first one where they name several."""
     for name in ("generation_config.json", "config.json"):
         if (folder / name).is_file():
-            stated = json.loads((folder / name).read_text(encoding="utf-8")).get(key)
+            stated = _fields(folder / name).get(key)
             first = next(iter(stated), None) if isinstance(stated, list) else stated
-            if isinstance(first, int):
-                return tokenizers.Tokenizer.from_file(str(file)).id_to_token(first)
+            if (
+                isinstance(first, int) and not isinstance(first, bool) and 0 <= first < 2**32
+            ):  # -1 says that there is none
+                backend = read_json(file, str(file), "save the tokenizer there anew")
+                return backend.id_to_token(first)
     return None
+
+
+def _fields(file: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ArchlabError(f"hf: {file} is no JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise ArchlabError(f"hf: {file} holds no fields, but {type(found).__name__}")
+    return found
 
 
 def _bytes(tokenizer: Tokenizer) -> tokenizers.Tokenizer:

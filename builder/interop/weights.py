@@ -39,9 +39,15 @@ def _files(folder: Path) -> list[str]:
         return [FILE]
     if (folder / INDEX).is_file():
         try:
-            return sorted(set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values()))
+            named = set(json.loads((folder / INDEX).read_text(encoding="utf-8"))["weight_map"].values())
         except (ValueError, KeyError, AttributeError, TypeError):
             raise ArchlabError(f"hf: {folder / INDEX} is no index of safetensors files") from None
+        for name in named:
+            if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+                raise ArchlabError(
+                    f"hf: {folder / INDEX}: weight_map: found {name!r}, and only files in the folder are allowed"
+                )
+        return sorted(named)
     there = sorted(file.name for file in (*folder.glob("*.bin"), *folder.glob("*.pth")))
     hint = f" ({', '.join(there)} may run code when it is read: save it anew as safetensors)" if there else ""
     raise ArchlabError(f"hf: {folder} has neither {FILE} nor {INDEX}{hint}")

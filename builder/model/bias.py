@@ -23,7 +23,8 @@ class Bias:
 
     def dense(self) -> Tensor:
         """The bias written out, (B | 1, H, T, S); made once a pass."""
-        return self.keys.once((self.at, self.heads, self.queries), self._written)
+        queries = None if self.queries is self.keys else self.queries  # a memo that held itself would be freed late
+        return self.keys.once((self.at, self.heads, queries), self._written)
 
     def _written(self) -> Tensor:
         head = arange(self.heads, device=self.keys.ids.device)[:, None, None]  # (H, 1, 1)

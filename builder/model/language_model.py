@@ -82,8 +82,8 @@ class LanguageModel(nn.Module):
         state           what came before, from `new_state`; this pass is appended to it
         last_only       logits and hidden of the last position alone, as prefill needs them
 
-        Raises TooLong when a position has no entry in a table, or the state no room; ValueError for arguments that
-        don't fit together.
+        Raises TooLong when a position has no entry in a table; ValueError when the state has no room, and for arguments
+        that don't fit together.
         """
         if source is not None or source_mask is not None:
             raise ValueError("source: a decoder reads no source; it needs model.kind: encoder_decoder")

@@ -80,14 +80,21 @@ class Mask:
         """The visible set written out, (B | 1, 1, T, S) bool, for kernels that can't do without; made once per pass."""
         return self._once(("dense", queries, keys), lambda: self._write_out(queries, keys, device))
 
-    def fold(self, bias: Bias | Tensor, queries: int, keys: int, device: torch.device) -> Tensor:
-        """A bias with -inf where nothing may be seen, (B | 1, H, T, S); made once per pass for each bias."""
+    def fold(self, bias: Bias | Tensor | None, queries: int, keys: int, like: Tensor) -> Tensor:
+        """A bias, None for zeros, with -inf where nothing may be seen, in the dtype of `like`: (B | 1, H | 1, T, S).
+
+        Made once per pass for each bias.
+        """
         written = bias.dense() if isinstance(bias, Bias) else bias  # (B | 1, H, T, S)
-        if self.flag(queries, keys) is False:
-            return written
-        hidden = ~self.dense(queries, keys, device)
         # the memo holds the bias itself, so that no other one takes its place in memory
-        return self._once(("fold", written, queries, keys), lambda: written.masked_fill(hidden, -torch.inf))
+        key = ("fold", written, queries, keys, like.dtype)
+        return self._once(key, lambda: self._folded(written, queries, keys, like))
+
+    def _folded(self, bias: Tensor | None, queries: int, keys: int, like: Tensor) -> Tensor:
+        bias = like.new_zeros(1, 1, queries, keys) if bias is None else bias
+        if self.flag(queries, keys) is not False:
+            bias = bias.masked_fill(~self.dense(queries, keys, like.device), -torch.inf)
+        return bias.to(like.dtype)  # (B | 1, H | 1, T, S)
 
     def blocks(self, queries: int, keys: int, device: torch.device) -> Any:
         """The visible set as FlexAttention's block mask, or None when everything is visible; made once per pass."""
@@ -118,7 +125,10 @@ class Mask:
     def _block(self, queries: int, keys: int, device: torch.device) -> Any:
         from torch.nn.attention.flex_attention import create_block_mask  # imports the compiler, which few passes need
 
-        def seen(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:  # it takes functions, and no methods
-            return self.allows(b, h, t, s)
+        mask = replace(self)  # what is made stands in this one's memo, and must not hold it in turn
 
-        return create_block_mask(seen, self._rows, None, queries, keys, device=device)
+        def seen(b: Tensor, h: Tensor, t: Tensor, s: Tensor) -> Tensor:  # it takes functions, and no methods
+            return mask.allows(b, h, t, s)
+
+        # compiled, it never holds the T x S predicate
+        return create_block_mask(seen, self._rows, None, queries, keys, device=device, _compile=device.type == "cuda")

@@ -41,12 +41,12 @@ def place(
     real = real.bool() if real is not None else None
     ids = positions if positions is not None else _count(tokens, real, segments, state)
     _refuse_past_the_end(ids, end, positions is None, schemes)
-    reach = state.max_length if state is not None else end
-    own = keys = Positions(ids, reach)
     if state is not None:
         state.write(ids, real)
         real = None if state.real is None else state.real[:, :end]
-        keys = Positions(state.positions[:, :end], reach) if past else own
+    slots = state.max_length if state is not None else end
+    own = Positions(ids, slots if real is None else slots - (~real).sum(1))  # a pad takes a slot and is no token
+    keys = Positions(state.positions[:, :end], own.reach) if state is not None and past else own
     mask = Mask(causal=causal, real=real, segments=segments, past=past)
     return Context(own, keys, mask, schemes["model"], layer=None, aux=aux)
 

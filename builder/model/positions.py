@@ -17,10 +17,11 @@ class Positions:
     """The positions `ids` of some tokens, int64 (B, T), or (1, T) where all rows agree.
 
     Layers share one object, so that angles or biases are made once per pass and not once per layer. `reach` is how many
-    slots the sequence will have: those of this pass, or those that the state was made for.
+    real tokens the sequence may come to hold, those of this pass or those that the state has room for: an int, or (B,)
+    where rows are padded.
     """
 
-    def __init__(self, ids: Tensor, reach: int | None = None):
+    def __init__(self, ids: Tensor, reach: int | Tensor | None = None):
         self.ids = ids
         self.reach = ids.shape[1] if reach is None else reach
         self._memo: dict[object, object] = {}

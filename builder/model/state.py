@@ -58,6 +58,7 @@ class KVState:
     def _wrap(self, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Span]:
         """Several tokens that go round the ring: what they may read is taken out before they write over it."""
         slots = torch.arange(end, device=k.device)
+        k, v = k.to(self.keys.dtype), v.to(self.values.dtype)  # as an assignment would
         before = slots[max(0, start - self.rows + 1) : start] % self.rows
         after = slots[max(start, end - self.rows) :] % self.rows
         keys = torch.cat((self.keys[:, before], k), dim=1)  # (B, S, ...)

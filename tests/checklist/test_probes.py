@@ -8,7 +8,7 @@ from torch import nn
 
 from builder import registry
 from builder.component import Config as BaseConfig
-from builder.finding import Status
+from builder.finding import Finding, Status
 from builder.model.positions import Positions
 from tests import choices
 
@@ -196,7 +196,8 @@ def test_every_component_there_is_passes_its_probes(judge, room):
 
 @pytest.mark.parametrize("kernel", registry.names("kernel"))
 def test_every_kernel_passes_the_probes(judge, kernel):
-    assert judge({ATTENTION: {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "kernel": kernel}}, probes=True).ok
+    attention = {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "d_head": 16, "kernel": kernel}
+    assert judge({ATTENTION: attention, "trainer.accelerator": "auto"}, probes=True).ok
 
 
 def test_a_component_without_a_verdict_is_unknown(plant, judge):
@@ -209,3 +210,43 @@ def test_a_component_without_a_verdict_is_unknown(plant, judge):
     plant("position", "silent")(Silent)
     report = judge({POSITION: {"name": "silent"}}, probes=True)
     assert [f.status for f in report.findings if f.path == "model.position.name"] == [Status.UNKNOWN]
+
+
+SINKS = {"name": "gqa", "n_heads": 4, "n_kv_heads": 2, "sinks": True}
+
+
+@pytest.mark.parametrize("position", ["rope", "alibi", "t5"])
+def test_a_kernel_that_works_more_than_the_formula_is_no_fault(judge, position):
+    report = judge({ATTENTION: SINKS, POSITION: choices.slot("position", position)}, probes=True)
+    assert report.ok and any("as stated" in finding.found for finding in report.findings), f"{report}"
+
+
+def test_the_angles_past_the_original_length_are_proven(judge, monkeypatch):
+    scaled = {"name": "rope", "scaling": {"name": "dynamic", "factor": 4.0}}
+    changes = {POSITION: scaled, "model.deploy_length": 512}
+    assert judge(changes, probes=True).ok
+    dynamic = registry.find("scaling", "dynamic")
+    whole = dynamic.frequencies
+
+    def broken(self, theta, width, reach, device):
+        right = whole(self, theta, width, reach, device)
+        return torch.where(torch.as_tensor(reach > self.original), torch.nan, right)
+
+    monkeypatch.setattr(dynamic, "frequencies", broken)
+    assert not judge(changes, probes=True).ok
+
+
+def test_what_a_slot_in_a_slot_says_is_told(plant, judge):
+    RMSNorm = registry.find("norm", "rmsnorm")
+
+    class Loud(RMSNorm):
+        class Config(RMSNorm.Config):
+            name: str = "loud"
+
+        @classmethod
+        def check(cls, config, site):
+            yield Finding(Status.WARN, 4, "eps", "loud", "said by the norm itself")
+
+    plant("norm", "loud")(Loud)
+    report = judge({ATTENTION: {"name": "gqa", "n_heads": 4, "qk_norm": {"name": "loud"}}})
+    assert [f.path for f in report.findings if f.found == "loud"] == ["model.attention.qk_norm.eps"]

@@ -99,6 +99,21 @@ BROKEN = {
         ("WARN", 4, "model.final_norm", "a norm before the head", "null, or false"),
         {"model.block": {"name": "post_norm"}, "model.final_norm": False},
     ),
+    "a kernel that can't train where the trainer is": (
+        {"model.attention.kernel": "flex", "model.attention.d_head": 16, "trainer.accelerator": "cpu"},
+        ("FAIL", 4, "model.attention.kernel", "trainer on cpu", "kernel=null"),
+        {"model.attention.kernel": None, "trainer.accelerator": "cpu"},
+    ),
+    "a kernel without the function that is asked for": (
+        {"model.attention.kernel": "sdpa", "model.attention.softcap": 20.0},
+        ("FAIL", 4, "model.attention.kernel", "sdpa", "kernel=null"),
+        {"model.attention.kernel": None, "model.attention.softcap": 20.0},
+    ),
+    "a window that no sequence fills": (
+        {"model.attention.window": 128},
+        ("WARN", 2, "model.attention.window", "window 128", "window=null"),
+        {"model.attention.window": 64},
+    ),
     "fewer rows than ids": (
         {"model.vocab_size": 257},
         ("FAIL", 6, "model.vocab_size", "257 embedding rows", "at least 258"),

@@ -143,3 +143,14 @@ def test_a_ring_forgets(tiny, ids):
     assert torch.equal(*last), "slot 11 reaches 4 slots back, to slot 7"
     other[:, 7] = (tokens[:, 7] + 1) % 37
     assert (in_parts(model, other, [12])[:, -1] - last[0]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["gqa", "mla"])
+@torch.no_grad()
+def test_a_prompt_longer_than_the_window_is_read_under_autocast(tiny, ids, name):
+    model, tokens = tiny(attention=slot("attention", name, window=4)), ids(2, 12)
+    full = model(tokens).logits
+    with torch.autocast("cpu", torch.bfloat16):
+        state = model.new_state(2, 12)
+        parts = [model(part, state=state).logits for part in tokens.split((9, 1, 2), dim=1)]
+    assert (torch.cat(parts, dim=1) - full).abs().max() <= 0.05 * full.abs().max()

@@ -55,7 +55,7 @@ def _layer_reach(specimen: Specimen, index: int) -> Tensor:
 
 def _moved(out: Tensor, tolerance: float) -> Tensor:
     change = (out[1:] - out[0]).abs().amax(-1)  # (T changed, T)
-    return (change > tolerance * out.abs().max()).T  # (T, T changed)
+    return (~(change <= tolerance * out.abs().max())).T  # (T, T changed); NaN has moved
 
 
 def _declared(specimen: Specimen, index: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -50,7 +51,8 @@ def _padded(specimen: Specimen) -> Iterator[Tensor]:
 
 
 def _difference(logits: Tensor, full: Tensor) -> float:
-    return ((logits - full).abs().max() / full.abs().max()).item()
+    difference = ((logits - full).abs().max() / full.abs().max()).item()
+    return difference if math.isfinite(difference) else math.inf  # NaN is equal to nothing
 
 
 def _judge(specimen: Specimen, difference: float, where: str, rule: str) -> Finding:

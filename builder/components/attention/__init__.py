@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from builder import registry
 from builder.component import Component, Room, Site, refuse
 from builder.component import Config as BaseConfig
-from builder.components.kernel import Case, KernelMisfit, Scoring, attend, fastest, kernels
+from builder.components.kernel import Case, Scoring, attend, fastest, kernels
 from builder.components.position import Position
 from builder.finding import Finding, Status
 from builder.model.context import Context
@@ -69,6 +69,11 @@ class Mixer(nn.Module, Component):
     @classmethod
     def computed_by(cls, config: Any, site: Site) -> str | None:
         """Which kernels compute it in training, in words; None when there is no choice."""
+        return None
+
+    @classmethod
+    def untrainable(cls, config: Any, site: Site, device: str) -> str | None:
+        """Why it can't be trained on a kind of device, `cpu` or `cuda`; None when it can."""
         return None
 
 
@@ -147,32 +152,50 @@ class Attention(Mixer):
 
     @classmethod
     def computed_by(cls, config: Any, site: Site) -> str | None:
-        names = [fastest(kernels(config.kernel), case).__name__ for case in _cases(config, site)]
-        return f"{names[0]} on a CPU, {names[1]} on a GPU"
+        found = []
+        for device, name in (("cpu", "a CPU"), ("cuda", "a GPU")):
+            able = cls.untrainable(config, site, device) is None
+            case = cls._case(config, site, device)
+            found.append(f"{fastest(kernels(config.kernel), case).__name__ if able else 'none'} on {name}")
+        return ", ".join(found)
+
+    @classmethod
+    def untrainable(cls, config: Any, site: Site, device: str) -> str | None:
+        case = cls._case(config, site, device)
+        reasons = [kernel.refuses(case) for kernel in kernels(config.kernel)]
+        return None if None in reasons else "; ".join(map(str, reasons))
+
+    @classmethod
+    def narrowest(cls, config: Any, site: Site) -> int:
+        """The width of a head's keys or values, whichever is less."""
+        raise NotImplementedError
+
+    @classmethod
+    def _case(cls, config: Any, site: Site, device: str) -> Case:
+        """Training with this attention, as far as the kernels care."""
+        position = config.position or site.position
+        return Case(
+            device=device,
+            width=cls.narrowest(config, site),
+            flag=config.window is None or config.window >= site.train_length,
+            softcap=config.softcap is not None,
+            bias=position.component.bias is not Position.bias,
+            sinks=config.sinks,
+            dropout=config.dropout > 0,
+            grad=True,
+        )
 
     @classmethod
     def check(cls, config: Any, site: Site) -> Iterable[Finding]:
         if config.window is not None:
             yield _window(config.window, site)
-        try:
+        refused = [cls.untrainable(config, site, device) for device in ("cpu", "cuda")]
+        found = cls.computed_by(config, site) or ""
+        if None in refused:
             rule = "the fastest that computes it in training" if config.kernel is None else "as asked for"
-            yield Finding(Status.PASS, 4, "kernel", cls.computed_by(config, site) or "", rule)
-        except KernelMisfit as misfit:
-            yield Finding(Status.FAIL, 4, "kernel", str(config.kernel), str(misfit), "kernel=null")
-
-
-def _cases(config: Any, site: Site) -> list[Case]:
-    """Training with this attention on a CPU and on a GPU, as far as the kernels care."""
-    position = config.position or site.position
-    wanted = {
-        "flag": config.window is None or config.window >= site.train_length,
-        "softcap": config.softcap is not None,
-        "bias": position.component.bias is not Position.bias,
-        "sinks": config.sinks,
-        "dropout": config.dropout > 0,
-    }
-    # a kernel that is asked for by name may be there for a GPU alone
-    return [Case(device, **wanted, grad=config.kernel is None) for device in ("cpu", "cuda")]
+            yield Finding(Status.PASS, 4, "kernel", found, rule)
+        else:
+            yield Finding(Status.FAIL, 4, "kernel", str(config.kernel), str(refused[0]), "kernel=null")
 
 
 def _window(window: int, site: Site) -> Finding:

@@ -161,6 +161,10 @@ class GQA(Attention):
         ctx.record("attention output", "B T D", batch, queries, self.o.out_features)
 
     @classmethod
+    def narrowest(cls, config: GQA.Config, site: Site) -> int:
+        return config.head_width(site.d_model)
+
+    @classmethod
     def check(cls, config: GQA.Config, site: Site) -> Iterable[Finding]:
         width, position = config.head_width(site.d_model), config.position or site.position
         found = f"H_q {config.n_heads}, H_kv {config.kv_heads}, d_h {width}"

@@ -85,30 +85,27 @@ class MLA(Attention):
         c = self.kv_norm(c)  # (B, T, rank)
         k_turned = ctx.position.rotate(k_turned[:, :, None], ctx.positions)  # (B, T, 1, R)
         span = None
-        if ctx.state is not None:
-            c, k_turned, span = ctx.state.append(c, k_turned)  # (B, S, ...)
-        self._record(ctx, x.shape[1], c, k_turned)
+        kept = torch.cat((c[:, :, None], k_turned), dim=-1)  # (B, T, 1, rank + R)
+        if ctx.state is not None:  # one thing is kept, and no value beside it
+            kept, _, span = ctx.state.append(kept, kept[..., :0])  # (B, S, 1, rank + R)
+        self._record(ctx, x.shape[1], kept)
         few = x.shape[1] * (2 * self.rank - self.plain - self.value) < self.rank * (self.plain + self.value)
         way = self._within if ctx.state is not None and few else self._widened
-        return way(q, q_turned, c, k_turned, ctx, span)
+        return way(q, q_turned, kept, ctx, span)
 
-    def _widened(
-        self, q: Tensor, q_turned: Tensor, c: Tensor, k_turned: Tensor, ctx: Context, span: Span | None
-    ) -> Tensor:
+    def _widened(self, q: Tensor, q_turned: Tensor, kept: Tensor, ctx: Context, span: Span | None) -> Tensor:
         """Keys and values made from the latent, for many queries at once."""
-        wide = self.kv_b(c).unflatten(-1, (self.heads, self.plain + self.value))  # (B, S, H, E' + V)
+        c, k_turned = kept.split((self.rank, self.turned), dim=-1)
+        wide = self.kv_b(c[:, :, 0]).unflatten(-1, (self.heads, self.plain + self.value))  # (B, S, H, E' + V)
         k, v = wide.split((self.plain, self.value), dim=-1)
         k = torch.cat((k, k_turned.expand(-1, -1, self.heads, -1)), dim=-1)  # (B, S, H, E)
         return self.look(torch.cat((q, q_turned), dim=-1), k, v, ctx, span)
 
-    def _within(
-        self, q: Tensor, q_turned: Tensor, c: Tensor, k_turned: Tensor, ctx: Context, span: Span | None
-    ) -> Tensor:
+    def _within(self, q: Tensor, q_turned: Tensor, kept: Tensor, ctx: Context, span: Span | None) -> Tensor:
         """Queries taken into the latent, which is then the one key and value of all heads."""
         up, down = self.kv_b.weight.view(self.heads, -1, self.rank).split((self.plain, self.value), dim=1)
         q = torch.cat((torch.einsum("bthe,her->bthr", q, up), q_turned), dim=-1)  # (B, T, H, rank + R)
-        k = torch.cat((c[:, :, None], k_turned), dim=-1)  # (B, S, 1, rank + R)
-        read = self.look(q, k, c[:, :, None], ctx, span)  # (B, T, H, rank)
+        read = self.look(q, kept, kept[..., : self.rank], ctx, span)  # (B, T, H, rank)
         return torch.einsum("bthr,hvr->bthv", read, down)  # (B, T, H, V)
 
     def flops(self, tokens: int) -> int:
@@ -116,17 +113,21 @@ class MLA(Attention):
         return super().flops(tokens) + 2 * scores  # q k^T and a v, hidden scores too
 
     def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> KVState:
-        held = (self.rank,), (1, self.turned)
+        held = (1, self.rank + self.turned), (1, 0)
         return KVState(batch, max_length, *held, window=self.window, device=device, dtype=dtype)
 
-    def _record(self, ctx: Context, queries: int, c: Tensor, k_turned: Tensor) -> None:
-        batch, keys = c.shape[:2]
+    def _record(self, ctx: Context, queries: int, kept: Tensor) -> None:
+        batch, keys = kept.shape[:2]
         ctx.record("Q", "B H T E", batch, self.heads, queries, self.plain + self.turned)
         ctx.record("latent", "B S C", batch, keys, self.rank)
         ctx.record("turned key", "B 1 S R", batch, 1, keys, self.turned)
         ctx.record("scores", "B H T S", batch, self.heads, queries, keys)
         ctx.record("weighted values", "B H T V", batch, self.heads, queries, self.value)
         ctx.record("attention output", "B T D", batch, queries, self.o.out_features)
+
+    @classmethod
+    def narrowest(cls, config: MLA.Config, site: Site) -> int:
+        return min(config.d_head + config.d_rope, config.value_width)
 
     @classmethod
     def check(cls, config: MLA.Config, site: Site) -> Iterable[Finding]:

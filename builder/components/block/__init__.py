@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field
@@ -10,7 +10,6 @@ from torch import Tensor, nn
 
 from builder.component import Component, Room, Site
 from builder.component import Config as BaseConfig
-from builder.finding import Finding
 from builder.model.context import Context
 
 
@@ -73,12 +72,6 @@ class Block(nn.Module, Component):
         if config.residual is None:
             return " + ".join(("x", *added))
         return config.residual.component.draw(config.residual, site, added[0] if len(added) == 1 else _sum(added))
-
-    @classmethod
-    def check(cls, config: Any, site: Site) -> Iterable[Finding]:
-        for key, slot in (("norm", config.norm), ("residual", config.residual)):
-            found = () if slot is None else slot.component.check(slot, site)
-            yield from (finding.under(key) for finding in found)
 
     def add(self, part: str, x: Tensor, y: Tensor) -> Tensor:
         """The stream x after the write of y, which a part adds: plainly, or weighed as the config says; (B, T, D)."""

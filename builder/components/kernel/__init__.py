@@ -44,6 +44,8 @@ class Case:
     """What decides which kernels can compute a pass, and how fast: `flag` when no written-out mask is needed."""
 
     device: str
+    width: int = 16
+    """Of the narrower of keys and values."""
     flag: bool = True
     single: bool = False
     """Whether there is one query only, as in decode."""
@@ -99,6 +101,7 @@ def attend(among: Sequence[type[Kernel]], q: Tensor, k: Tensor, v: Tensor, scori
     """What the fastest of some kernels gives: q (B, T, H, E), k (B, S, K, E), v (B, S, K, V) -> (B, T, H, V)."""
     case = Case(
         device=q.device.type,
+        width=min(k.shape[-1], v.shape[-1]),
         flag=scoring.mask.flag(q.shape[1], k.shape[1]) is not None,
         single=q.shape[1] == 1,
         softcap=scoring.softcap is not None,

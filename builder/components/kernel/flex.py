@@ -45,6 +45,8 @@ class Flex(Kernel):
             return "flex has no dropout of attention weights"
         if case.device == "cpu" and case.grad:
             return "flex has no backward on a CPU"
+        if case.device == "cuda" and case.width < 16:
+            return f"flex on a GPU needs heads of 16 or wider, and these have {case.width}"
         return None
 
     @staticmethod

@@ -49,11 +49,7 @@ def _added(q: Tensor, k: Tensor, scoring: Scoring) -> tuple[bool, Tensor | None]
     queries, keys, mask = q.shape[1], k.shape[1], scoring.mask
     if scoring.bias is None and scoring.sinks is None:
         return mask.lower(queries, keys, q.device)
-    if scoring.bias is None:
-        visible = mask.dense(queries, keys, q.device)  # (B | 1, 1, T, S)
-        added = torch.zeros_like(visible, dtype=q.dtype).masked_fill(~visible, -torch.inf)
-    else:
-        added = mask.fold(scoring.bias, queries, keys, q.device).to(q.dtype)  # (B | 1, H, T, S)
+    added = mask.fold(scoring.bias, queries, keys, like=q)  # (B | 1, H | 1, T, S)
     if scoring.sinks is not None:
         heads = len(scoring.sinks)
         sink = scoring.sinks.to(q.dtype)[:, None, None].expand(len(added), heads, queries, 1)

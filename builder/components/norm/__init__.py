@@ -8,7 +8,10 @@ from builder.component import Component
 
 
 class Norm(nn.Module, Component):
-    """Built as `Norm(config, width)`; statistics are taken in float32 whatever the dtype of x."""
+    """Built as `Norm(config, width)`, which calls `super().__init__()`; statistics are taken in float32 whatever x is.
+
+    Its parameters state their roles, `roles = {"weight": "scale"}` (see components/init).
+    """
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalises x (..., D) over its last axis."""

@@ -16,7 +16,8 @@ from builder.model.positions import Positions
 class Position(nn.Module, Component):
     """Built as `Position(config, site)`, once per model and scheme, and shared by the layers that use it.
 
-    `site.n_heads` is the number of query heads it serves, None when its mixers differ: see `needs_heads`.
+    `site.n_heads` is the number of query heads it serves, None when its mixers differ. A scheme with numbers per head
+    sets `needs_heads` and makes them for `served_heads(config, site)`.
 
     The embedding calls `embed` of the model's scheme; every attention calls `rotate` and `bias` of its own, and asks
     nothing. What is derived from positions is made once a pass with `positions.once(key, make)`; the memo is shared

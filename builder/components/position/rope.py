@@ -91,7 +91,9 @@ class RoPE(Position):
         device = positions.ids.device
         if self.scaling is None:
             return unscaled(self.config.theta, width, device)
-        return self.scaling.frequencies(self.config.theta, width, positions.reach, device)
+        reach = positions.reach
+        reach = reach[:, None, None, None] if isinstance(reach, Tensor) else reach  # (B, 1, 1, 1)
+        return self.scaling.frequencies(self.config.theta, width, reach, device)
 
     @classmethod
     def misfit(cls, config: RoPE.Config, d_head: int) -> str | None:

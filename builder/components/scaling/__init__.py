@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import torch
 from pydantic import Field, PositiveInt
@@ -32,14 +32,14 @@ class ScalingConfig(BaseConfig):
         """The length that these frequencies are made for."""
         return int(self.factor * self.original(site))
 
-    def shrink(self, site: Site) -> ScalingConfig:
-        return self.model_copy(update={"original_length": None})
+    def shrink(self, site: Site) -> Self:
+        return self.model_copy(update={"original_length": 4})  # shorter than what a probe reads, so that it is felt
 
 
 class Scaling(Component):
     """Built as `Scaling(config, site)`; a scheme of rotary positions asks it for its frequencies once a pass.
 
-    Some depend on the length of the sequence. That is `reach`, the slots that it will have (Positions.reach), known
+    Some depend on the length of the sequence. That is `reach`, the tokens that it may hold (Positions.reach), known
     before its first token and the same for prefill and decode, so that no cached key was turned at another speed.
     """
 
@@ -52,8 +52,9 @@ class Scaling(Component):
         """What cosines and sines are multiplied by; its square then multiplies the scores."""
         return 1.0
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
-        """Angle per position of each of the `width` / 2 pairs, float32 (width / 2,)."""
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
+        """Angle per position of each of the `width` / 2 pairs, float32 (width / 2,), or (B, 1, 1, width / 2) where rows
+        differ in `reach`, which is then (B, 1, 1, 1)."""
         raise NotImplementedError
 
     @classmethod
@@ -62,7 +63,7 @@ class Scaling(Component):
         return None
 
 
-def unscaled(theta: float, width: int, device: torch.device) -> Tensor:
+def unscaled(theta: float | Tensor, width: int, device: torch.device) -> Tensor:
     """theta^(-2i / width) for i < width / 2, float32 (width / 2,) whatever the default dtype (Su et al. 2021)."""
     exponent = torch.arange(0, width, 2, device=device, dtype=torch.float32) / width
     return 1.0 / theta**exponent

@@ -14,8 +14,8 @@ class Dynamic(Scaling):
     """theta' = theta (factor n / L - (factor - 1))^(r / (r - 2)), n = max(reach, L).
 
     The slowest wave is stretched as by `linear`, the fastest not at all (bloc97 and emozilla 2023; Peng et al. 2023).
-    L is the original length, r the width. n counts slots and is fixed when the state is made: the same text in a
-    longer state is turned at other speeds.
+    L is the original length, r the width. n is fixed when the state is made: the same text in a longer state is turned
+    at other speeds.
     """
 
     class Config(ScalingConfig):
@@ -23,9 +23,10 @@ class Dynamic(Scaling):
 
         name: str = "dynamic"
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
         factor = self.config.factor
-        growth = factor * max(reach, self.original) / self.original - (factor - 1)
+        length = torch.as_tensor(reach, device=device).float().clamp_min(self.original)
+        growth = factor * length / self.original - (factor - 1)
         return unscaled(theta * growth ** (width / (width - 2)), width, device)
 
     @classmethod

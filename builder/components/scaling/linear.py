@@ -18,5 +18,5 @@ class Linear(Scaling):
 
         name: str = "linear"
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
         return unscaled(theta, width, device) / self.config.factor

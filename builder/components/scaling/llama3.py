@@ -38,7 +38,7 @@ class Llama3(Scaling):
                 )
             return self
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
         low, high = self.config.low_freq_factor, self.config.high_freq_factor
         plain = unscaled(theta, width, device)
         waves = self.original * plain / (2 * math.pi)  # (r/2,), in the original length

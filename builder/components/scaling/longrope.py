@@ -6,12 +6,11 @@ import math
 from typing import Annotated
 
 import torch
-from pydantic import Field, PositiveFloat, PositiveInt
+from pydantic import Field, PositiveFloat
 from torch import Tensor
 
-from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.scaling import Factor, Scaling, unscaled
+from builder.components.scaling import Factor, Scaling, ScalingConfig, unscaled
 from builder.registry import register
 
 Divisors = Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1)]
@@ -19,13 +18,13 @@ Divisors = Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=1
 
 @register("scaling", "longrope")
 class LongRoPE(Scaling):
-    """w_i / long_factor[i] when the sequence will have more slots than L, else w_i / short_factor[i].
+    """w_i / long_factor[i] when the sequence may hold more tokens than L, else w_i / short_factor[i].
 
     Cosines and sines are multiplied by sqrt(1 + ln(factor) / ln(L)), L the original length (Ding et al. 2024).
     The list is chosen when the state is made: the same text in a longer state may be turned at other speeds.
     """
 
-    class Config(BaseConfig):
+    class Config(ScalingConfig):
         """The knobs of LongRoPE; each list has an entry for each pair of coordinates that is turned.
 
         original_length   None: the model's train_length
@@ -36,20 +35,12 @@ class LongRoPE(Scaling):
         name: str = "longrope"
         short_factor: Divisors
         long_factor: Divisors
-        original_length: PositiveInt | None = None
         factor: Factor | None = None
         attention_factor: PositiveFloat | None = None
-
-        def original(self, site: Site) -> int:
-            """The length up to which `short_factor` serves."""
-            return self.original_length or site.train_length
 
         def stretched(self, site: Site) -> int:
             """The length that these frequencies are made for."""
             return site.deploy_length if self.factor is None else int(self.factor * self.original(site))
-
-        def shrink(self, site: Site) -> LongRoPE.Config:
-            return self.model_copy(update={"original_length": None})
 
     def __init__(self, config: LongRoPE.Config, site: Site):
         super().__init__(config, site)
@@ -63,9 +54,12 @@ class LongRoPE(Scaling):
             return 1.0
         return math.sqrt(1 + math.log(self.stretch) / math.log(self.original))
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
-        divisors = self.config.long_factor if reach > self.original else self.config.short_factor
-        return unscaled(theta, width, device) / torch.tensor(divisors, device=device, dtype=torch.float32)
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
+        lists = (self.config.short_factor, self.config.long_factor)
+        short, long = (torch.tensor(divisors, device=device, dtype=torch.float32) for divisors in lists)
+        return unscaled(theta, width, device) / torch.where(
+            torch.as_tensor(reach > self.original, device=device), long, short
+        )
 
     @classmethod
     def misfit(cls, config: LongRoPE.Config, width: int) -> str | None:

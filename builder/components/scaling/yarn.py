@@ -58,7 +58,7 @@ class YaRN(Scaling):
     def _sharpened(self, mscale: float) -> float:
         return 0.1 * mscale * math.log(self.config.factor) + 1.0
 
-    def frequencies(self, theta: float, width: int, reach: int, device: torch.device) -> Tensor:
+    def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
         low, high = (self._pair(turns, theta, width) for turns in (self.config.beta_fast, self.config.beta_slow))
         if self.config.truncate:
             low, high = math.floor(low), math.ceil(high)

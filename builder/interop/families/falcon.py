@@ -79,6 +79,15 @@ class Falcon(Family):
         }
         return super().write(facts) | _ROPE.write(facts) | fields
 
+    def note(self, facts: Facts):
+        heads, length = facts["attention.n_heads"], facts["deploy_length"]
+        if facts["position.name"] != "alibi" or (heads in (1, 2, 4, 8) and length <= 256):
+            return ""
+        return (
+            f"transformers has Falcon's ALiBi in bfloat16, which rounds it with {heads} heads and {length} positions; "
+            "here it is exact, so logits differ from theirs, by some hundredths after a few hundred tokens"
+        )
+
     def tensors(self, facts: Facts):
         fused = tuple(f"{_OURS}.mixer.{name}" for name in "qkv")
         norms = [

@@ -39,12 +39,12 @@ class GPTNeoX(Family):
             True,
             Choice({True: {"name": "parallel", "norms": 2}, False: {"name": "pre_norm"}}),
         ),
-        Field(("block.dropout", "embedding.dropout"), ("hidden_dropout", "hidden_dropout_prob"), 0.0),
+        Field(("block.dropout", "embedding.dropout"), "hidden_dropout", 0.0),
         Field(("train_length", "deploy_length"), "max_position_embeddings", 2048),
         Field("tie_embeddings", "tie_word_embeddings", False),
-        Rope(fraction=0.25, fraction_names=("rotary_pct",), theta_names=("rotary_emb_base", "rope_theta")),
+        Rope(fraction=0.25, fraction_names=("rotary_pct",), theta_names=("rotary_emb_base",)),
     )
-    neutral = {"attention_probs_dropout_prob": ANY}  # of GPT-NeoX-20B, and nothing reads it
+    neutral = {"attention_probs_dropout_prob": ANY, "hidden_dropout_prob": ANY}  # of GPT-NeoX-20B; nothing reads them
     rules = (
         Rule("gpt_neox.embed_in", "embedding"),
         Rule(f"{_LAYER}.attention.dense", f"{_OURS}.mixer.o"),

@@ -147,21 +147,24 @@ def kernel_findings(made, site):
     [("sdpa", {"softcap": 30.0}, "no soft-cap"), ("flex", {"dropout": 0.1}, "no dropout")],
 )
 def test_a_pinned_kernel_that_cannot_compute_it_fails_the_checklist(config, site, name, kernel, knob, words):
-    (bad,) = kernel_findings(config("attention", name, kernel=kernel, **knob), site())
+    wide = {"d_head": 16, **knob}  # FlexAttention on a GPU takes no narrower heads
+    (bad,) = kernel_findings(config("attention", name, kernel=kernel, **wide), site())
     assert bad.status is Status.FAIL and kernel in bad.rule and words in bad.rule and "kernel=null" in bad.fix
-    for fine in ({"kernel": kernel}, knob):
+    for fine in ({"kernel": kernel, "d_head": 16}, wide):
         (good,) = kernel_findings(config("attention", name, **fine), site())
         assert good.status is Status.PASS
 
 
 def test_the_checklist_names_the_kernels_of_training(config, site):
-    def told(**knobs):
-        return kernel_findings(config("attention", "gqa", **knobs), site())[0].found
+    def told(d_head=16, **knobs):
+        return kernel_findings(config("attention", "gqa", d_head=d_head, **knobs), site())[0].found
 
     assert told() == "SDPA on a CPU, SDPA on a GPU"
     assert told(window=4) == told(sinks=True) == "SDPA on a CPU, Flex on a GPU"
     assert told(softcap=4.0) == "Eager on a CPU, Flex on a GPU"
     assert told(window=16) == told(), "no sequence is longer"
+    assert told(window=4, d_head=8) == told(), "FlexAttention on a GPU takes no heads that narrow"
+    assert told(kernel="flex") == "none on a CPU, Flex on a GPU"
 
 
 def test_a_window_that_no_sequence_fills_is_a_warning(config, site):
