@@ -18,9 +18,9 @@ Job = Callable[[dict[str, Any]], None]
 def main(job: Job, config_name: str) -> None:
     """Runs `job` on the config that the command line describes; flags (-m, --help, --cfg ...) are Hydra's own."""
     arguments = sys.argv[1:]
-    if any(argument.startswith("-") for argument in arguments):
-        sys.exit(_hydra(job, config_name))
     try:
+        if any(argument.startswith("-") for argument in arguments):
+            sys.exit(_hydra(job, config_name))
         job(compose(arguments, config_name))
     except ArchlabError as error:
         _report(error)

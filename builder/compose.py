@@ -97,6 +97,11 @@ def _adapted(argument: str) -> str:
         return argument
     group, _, package = match["key"].partition("@")
     if any((root / group).is_dir() for root in GROUPS):
+        if group.startswith("model/") and argument.partition("=")[2].startswith(
+            "["
+        ):  # Hydra would lay one over the other
+            rule = f"a slot holds one component: choose one of the list, or sweep over them with -m {group}=a,b"
+            raise ArchlabError(f"{match['key']}: found {argument.partition('=')[2]}; {rule}")
         return f"+{argument}" if package else argument
     return f"++{argument}"
 

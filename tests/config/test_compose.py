@@ -83,6 +83,7 @@ def test_a_preset_follows_the_number_of_heads(preset: str, kv_heads: int, slot: 
         ("~model.nope", ["model.nope"]),
         ("hydra.nope=1", ["hydra.nope"]),
         ("+model.d_model=3", ["model.d_model"]),
+        ("model/residual=[depth,gated]", ["model/residual", "[depth,gated]", "-m model/residual=a,b"]),
     ],
 )
 def test_a_wrong_override_is_answered_with_its_reason(override: str, said: list[str]):

@@ -81,12 +81,15 @@ def test_a_span_takes_of_what_is_kept_by_slot():
 
 def test_a_folded_bias_is_minus_infinity_where_nothing_may_be_seen():
     bias, mask = torch.randn(1, 3, S, S), Mask(real=REAL, window=2)
-    folded = mask.fold(bias, S, S, CPU)
+    folded = mask.fold(bias, S, S, like=bias)
     seen = predicate(mask, S).expand_as(folded)
     assert torch.equal(folded[seen], bias.expand_as(folded)[seen]) and (folded[~seen] == -torch.inf).all()
-    assert mask.fold(bias, S, S, CPU) is folded and mask.within(1).fold(bias, S, S, CPU) is not folded
-    assert mask.fold(bias + 1, S, S, CPU) is not folded
-    assert Mask(causal=False).fold(bias, S, S, CPU) is bias
+    assert mask.fold(bias, S, S, like=bias) is folded and mask.within(1).fold(bias, S, S, like=bias) is not folded
+    assert mask.fold(bias + 1, S, S, like=bias) is not folded
+    assert Mask(causal=False).fold(bias, S, S, like=bias) is bias
+    nothing, half = mask.fold(None, S, S, like=bias), mask.fold(bias, S, S, like=bias.bfloat16())
+    assert (nothing[predicate(mask, S).expand_as(nothing)] == 0).all() and (nothing == -torch.inf).any()
+    assert half.dtype == torch.bfloat16 and torch.equal(half, folded.bfloat16())
 
 
 def test_layers_of_one_window_share_one_tensor():
