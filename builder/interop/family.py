@@ -9,6 +9,7 @@ A family is one file, `families/<model_type>.py`, with one subclass of Family; i
     neutral   fields that change nothing, {their dotted path: ANY, or the values at which they change nothing}
     rules     Rule(theirs, ours, form): modules, by layer `{n}`; weights and biases follow from our model
     ignorable patterns of tensors in their files that are no parameters: masks, tables of angles
+    widening  d_ff as a multiple of d_model, where no field states it
     base      what their files leave out of every name when the model was saved without its head
 
 A family that derives from another adds to its tables: `fields = (*Llama.fields, Field(...))`. What no table can say is
@@ -52,6 +53,7 @@ class Family:
     rules: ClassVar[tuple[Rule, ...]] = ()
     ignorable: ClassVar[tuple[str, ...]] = ()
     base: ClassVar[str] = ""
+    widening: ClassVar[int | None] = None
     everywhere: ClassVar[tuple[Entry, ...]] = (
         Field("vocab_size", "vocab_size"),
         Field("init.std", "initializer_range", 0.02),
@@ -64,6 +66,8 @@ class Family:
         put(section, {"init.name": "normal", **self.fixed})
         for entry in (*self.everywhere, *self.fields):
             put(section, {path: value for path, value in entry.read(config).items() if value is not None})
+        if self.widening is not None and "d_model" in section:
+            section["ffn"].setdefault("d_ff", self.widening * section["d_model"])
         return section
 
     def write(self, facts: Facts) -> dict[str, Any]:

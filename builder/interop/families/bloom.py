@@ -6,7 +6,7 @@ from builder.interop.facts import Facts
 from builder.interop.family import Family
 from builder.interop.field import Field
 from builder.interop.form import Grouped
-from builder.interop.hf_config import ANY, HFConfig
+from builder.interop.hf_config import ANY
 from builder.interop.rule import Rule
 
 _LAYER, _OURS = "transformer.h.{n}", "layers.{n}"
@@ -18,6 +18,7 @@ class Bloom(Family):
     model_type = "bloom"
     architecture = "BloomForCausalLM"
     base = "transformer."
+    widening = 4
     fixed = {
         "attention": {"name": "gqa", "bias": True},
         "ffn": {"name": "mlp", "bias": True, "activation": "gelu_tanh"},
@@ -55,11 +56,6 @@ class Bloom(Family):
         Rule("transformer.ln_f", "final_norm"),
         Rule("lm_head", "head"),
     )
-
-    def read(self, config: HFConfig):
-        section = super().read(config)
-        section["ffn"]["d_ff"] = 4 * section["d_model"]
-        return section
 
     def tensors(self, facts: Facts):
         fused = tuple(f"{_OURS}.mixer.{name}" for name in "qkv")

@@ -26,6 +26,7 @@ class Falcon(Family):
     model_type = "falcon"
     architecture = "FalconForCausalLM"
     base = "transformer."
+    widening = 4
     fixed = {"attention": {"name": "gqa"}, "ffn": {"name": "mlp"}, "norm": {"name": "layernorm"}}
     fields = (
         Field("d_model", ("hidden_size", "n_embed")),
@@ -57,7 +58,6 @@ class Falcon(Family):
     def read(self, config: HFConfig):
         section = super().read(config)
         width, heads = section["d_model"], section["attention"]["n_heads"]
-        section["ffn"].setdefault("d_ff", 4 * width)
         section["block"] |= _block(config)
         section["attention"]["n_kv_heads"] = _kv_heads(config, heads)
         if config.get("alibi", False):

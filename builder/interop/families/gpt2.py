@@ -5,10 +5,23 @@ from __future__ import annotations
 from builder.interop.family import Family
 from builder.interop.field import ACTIVATION, Field
 from builder.interop.form import Conv1D
-from builder.interop.hf_config import ANY, HFConfig
+from builder.interop.hf_config import ANY
 from builder.interop.rule import Rule
 
 _LAYER, _OURS = "transformer.h.{n}", "layers.{n}"
+
+
+SIZES = (
+    Field("d_model", "n_embd"),
+    Field("n_layers", "n_layer"),
+    Field("attention.n_heads", "n_head"),
+    Field("ffn.d_ff", "n_inner", None),
+    Field("ffn.activation", "activation_function", "gelu_new", ACTIVATION),
+    Field("norm.eps", "layer_norm_epsilon", 1e-5),
+)
+"""Fields that GPT-J has too."""
+SUMMARY = {f"summary_{name}": ANY for name in ("type", "use_proj", "activation", "proj_to_labels", "first_dropout")}
+"""Of a head for classification; GPT-J has them too."""
 
 
 class GPT2(Family):
@@ -17,6 +30,7 @@ class GPT2(Family):
     model_type = "gpt2"
     architecture = "GPT2LMHeadModel"
     base = "transformer."
+    widening = 4
     fixed = {
         "attention": {"name": "gqa", "bias": True},
         "ffn": {"name": "mlp", "bias": True},
@@ -25,13 +39,8 @@ class GPT2(Family):
         "position": {"name": "learned"},
     }
     fields = (
-        Field("d_model", "n_embd"),
-        Field("n_layers", "n_layer"),
-        Field("attention.n_heads", "n_head"),
+        *SIZES,
         Field(("train_length", "deploy_length", "position.length"), ("n_positions", "n_ctx")),
-        Field("ffn.d_ff", "n_inner", None),
-        Field("ffn.activation", "activation_function", "gelu_new", ACTIVATION),
-        Field("norm.eps", "layer_norm_epsilon", 1e-5),
         Field("block.dropout", "resid_pdrop", 0.1),
         Field("embedding.dropout", "embd_pdrop", 0.1),
         Field("attention.dropout", "attn_pdrop", 0.1),
@@ -41,11 +50,7 @@ class GPT2(Family):
         "scale_attn_weights": (True,),
         "scale_attn_by_inverse_layer_idx": (False,),
         "reorder_and_upcast_attn": ANY,  # the same product, in float32
-        "summary_type": ANY,
-        "summary_use_proj": ANY,
-        "summary_activation": ANY,
-        "summary_proj_to_labels": ANY,
-        "summary_first_dropout": ANY,
+        **SUMMARY,
     }
     rules = (
         Rule("transformer.wte", "embedding"),
@@ -60,8 +65,3 @@ class GPT2(Family):
         Rule("lm_head", "head"),
     )
     ignorable = (r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",)
-
-    def read(self, config: HFConfig):
-        section = super().read(config)
-        section["ffn"].setdefault("d_ff", 4 * section["d_model"])
-        return section

@@ -6,9 +6,11 @@ import math
 
 from builder.interop.facts import Facts
 from builder.interop.family import Family
-from builder.interop.field import ACTIVATION, Field
-from builder.interop.hf_config import ANY, HFConfig
+from builder.interop.field import Field
+from builder.interop.hf_config import HFConfig
 from builder.interop.rule import Rule
+
+from .gpt2 import SIZES, SUMMARY
 
 _LAYER, _OURS = "transformer.h.{n}", "layers.{n}"
 
@@ -19,6 +21,7 @@ class GPTJ(Family):
     model_type = "gptj"
     architecture = "GPTJForCausalLM"
     base = "transformer."
+    widening = 4
     fixed = {
         "attention": {"name": "gqa"},
         "ffn": {"name": "mlp", "bias": True},
@@ -28,13 +31,8 @@ class GPTJ(Family):
         "head": {"bias": True},
     }
     fields = (
-        Field("d_model", "n_embd"),
-        Field("n_layers", "n_layer"),
-        Field("attention.n_heads", "n_head"),
+        *SIZES,
         Field(("train_length", "deploy_length"), ("n_positions", "n_ctx")),
-        Field("ffn.d_ff", "n_inner", None),
-        Field("ffn.activation", "activation_function", "gelu_new", ACTIVATION),
-        Field("norm.eps", "layer_norm_epsilon", 1e-5),
         Field("block.dropout", "resid_pdrop", 0.0),
         Field("embedding.dropout", "embd_pdrop", 0.0),
         Field("attention.dropout", "attn_pdrop", 0.0),
@@ -43,11 +41,7 @@ class GPTJ(Family):
     neutral = {
         "rotary": (True,),
         "scale_attn_weights": (True,),
-        "summary_type": ANY,
-        "summary_use_proj": ANY,
-        "summary_activation": ANY,
-        "summary_proj_to_labels": ANY,
-        "summary_first_dropout": ANY,
+        **SUMMARY,
     }
     rules = (
         Rule("transformer.wte", "embedding"),
@@ -63,7 +57,6 @@ class GPTJ(Family):
 
     def read(self, config: HFConfig):
         section = super().read(config)
-        section["ffn"].setdefault("d_ff", 4 * section["d_model"])
         width, turned = section["d_model"] // section["attention"]["n_heads"], config.get("rotary_dim", 64)
         if not 0 < turned <= width:
             config.refuse("rotary_dim", f"at most the {width} numbers of a head")

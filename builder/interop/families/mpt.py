@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from builder.interop.family import Family
 from builder.interop.field import Field, Formula
-from builder.interop.hf_config import ANY, NEUTRAL, HFConfig
+from builder.interop.hf_config import ANY, NEUTRAL
 from builder.interop.rule import Rule
 
 _LAYER, _OURS = "transformer.blocks.{n}", "layers.{n}"
@@ -21,6 +21,7 @@ class MPT(Family):
     model_type = "mpt"
     architecture = "MptForCausalLM"
     base = "transformer."
+    widening = 4
     fixed = {
         "attention": {"name": "gqa"},
         "ffn": {"name": "mlp", "bias": False, "activation": "gelu"},
@@ -67,8 +68,3 @@ class MPT(Family):
         Rule("transformer.norm_f", "final_norm"),
         Rule("lm_head", "head"),
     )
-
-    def read(self, config: HFConfig):
-        section = super().read(config)
-        section["ffn"]["d_ff"] = 4 * section["d_model"]
-        return section
