@@ -34,12 +34,20 @@ def _one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def _broken(section: int, when: str, error: Exception) -> Finding:
+def _broken(section: int, when: str, error: Exception, path: str = "model") -> Finding:
     frames = traceback.extract_tb(error.__traceback__)
     place = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "an unknown place"
     found = f"{type(error).__name__} at {place}: {str(error).splitlines()[0] if str(error) else 'no message'}"
     fix = "mend the component, or the knobs that don't fit together"
-    return Finding(Status.FAIL, section, "model", found, f"a component failed {when}", fix)
+    return Finding(Status.FAIL, section, path, found, f"a component failed {when}", fix)
+
+
+def _said(config: Config, site: Site) -> list[Finding]:
+    """What a component says of itself; what it raises instead is told too."""
+    try:
+        return list(config.component.check(config, site))
+    except Exception as error:
+        return [_broken(1, "while it was asked for its verdict", error, path="name")]
 
 
 def _with_its_slots(path: str, config: Config, site: Site) -> Iterator[tuple[str, Config, Site]]:
@@ -79,9 +87,7 @@ class Subject:
             path = "position" if scheme == "model" else f"{scheme}.position"
             parts.append((path, config, model.scheme_site(scheme)))
         every = (nested for part in parts for nested in _with_its_slots(*part))
-        found: Iterator[tuple[str, Iterable[Finding]]]
-        found = ((path, config.component.check(config, at)) for path, config, at in every)
-        return tuple(finding.under(f"model.{path}") for path, findings in found for finding in findings)
+        return tuple(finding.under(f"model.{path}") for path, config, at in every for finding in _said(config, at))
 
     def stated_in(self, section: int) -> list[Finding]:
         """What components say of themselves in one section."""

@@ -250,3 +250,20 @@ def test_what_a_slot_in_a_slot_says_is_told(plant, judge):
     plant("norm", "loud")(Loud)
     report = judge({ATTENTION: {"name": "gqa", "n_heads": 4, "qk_norm": {"name": "loud"}}})
     assert [f.path for f in report.findings if f.found == "loud"] == ["model.attention.qk_norm.eps"]
+
+
+def test_what_a_verdict_raises_is_told(plant, judge):
+    RMSNorm = registry.find("norm", "rmsnorm")
+
+    class Mute(RMSNorm):
+        class Config(RMSNorm.Config):
+            name: str = "mute"
+
+        @classmethod
+        def check(cls, config, site):
+            raise ZeroDivisionError("no verdict")
+
+    plant("norm", "mute")(Mute)
+    report = judge({"model.norm": {"name": "mute"}})
+    assert [(f.path, f.status) for f in report.failures] == [("model.norm.name", Status.FAIL)]
+    assert "no verdict" in report.failures[0].found and "test_probes.py" in report.failures[0].found
