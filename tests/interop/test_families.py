@@ -242,3 +242,13 @@ def test_a_scaling_that_was_left_out_is_seen(tmp_path, change, name):
     model.save_pretrained(tmp_path)
     change(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 500.0})
     assert (ours(tmp_path)(ids(3, 24)).logits - model(ids(3, 24)).logits).abs().max() > 1e-3
+
+
+def test_dynamic_scaling_past_its_length(tmp_path, change):
+    config, values = CASES["llama dynamic"]
+    tokens = ids(2, values["max_position_embeddings"] + 30)
+    made(config(**values)).save_pretrained(tmp_path)
+    right = theirs(tmp_path)(tokens).logits
+    assert (ours(tmp_path)(tokens).logits - right).abs().max() <= 1e-4
+    change(tmp_path, rope_parameters={"rope_type": "default", "rope_theta": 500.0})
+    assert (ours(tmp_path)(tokens).logits - right).abs().max() > 1e-3

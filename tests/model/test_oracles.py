@@ -1,8 +1,15 @@
-"""Logits and gradients equal to transformers' GPT-2 and Llama with the same random weights."""
+"""Logits and gradients equal to transformers' GPT-2, Llama and SmolLM3 with the same random weights."""
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    SmolLM3Config,
+    SmolLM3ForCausalLM,
+)
 
 GPT2 = {
     "attention": {"name": "gqa", "n_heads": 4, "bias": True},
@@ -69,7 +76,28 @@ def llama_weights(theirs):
     return state
 
 
-CASES = {"gpt2": (gpt2, gpt2_weights, GPT2), "llama": (llama, llama_weights, LLAMA)}
+SMOLLM3 = LLAMA | {
+    "pattern": ["attention+ffn", "unplaced+ffn"],
+    "unplaced": LLAMA["attention"] | {"position": {"name": "none"}},
+}
+
+
+def smollm3():
+    """Every second layer knows no positions but its mask's."""
+    config = SmolLM3Config(
+        vocab_size=37, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        intermediate_size=48, rms_norm_eps=1e-3, max_position_embeddings=64, tie_word_embeddings=False,
+        rope_parameters={"rope_type": "default", "rope_theta": 500.0}, no_rope_layers=[1, 0], pad_token_id=None,
+        attn_implementation="eager",
+    )  # fmt: skip
+    return SmolLM3ForCausalLM(config)
+
+
+CASES = {
+    "gpt2": (gpt2, gpt2_weights, GPT2),
+    "llama": (llama, llama_weights, LLAMA),
+    "smollm3": (smollm3, llama_weights, SMOLLM3),
+}
 
 
 @pytest.fixture(params=CASES)
