@@ -133,7 +133,7 @@ class Attention(Mixer):
         return mask.within(self.window)
 
     def look(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context, span: Span | None = None) -> Tensor:
-        """What each head reads: q (B, T, H, E), k (B, S, K, E), v (B, S, K, V) -> (B, T, H, V).
+        """What each head reads: q (B, T, H, E), k (B, S, K, E), v (B, S, K, Ev) -> (B, T, H, Ev).
 
         `span` is what `ctx.state.append` said of these keys; None: they are those of this pass.
         """

@@ -76,7 +76,7 @@ class MLA(Attention):
         return self.o(self.read(x, ctx).flatten(-2))  # (B, T, D)
 
     def read(self, x: Tensor, ctx: Context) -> Tensor:
-        """What each head reads, before the output projection: x (B, T, D) -> (B, T, H, V)."""
+        """What each head reads, before the output projection: x (B, T, D) -> (B, T, H, Ev)."""
         narrow = x if self.q_a is None or self.q_norm is None else self.q_norm(self.q_a(x))
         q = self.q_b(narrow).unflatten(-1, (self.heads, self.plain + self.turned))  # (B, T, H, E)
         q, q_turned = q.split((self.plain, self.turned), dim=-1)
@@ -96,7 +96,7 @@ class MLA(Attention):
     def _widened(self, q: Tensor, q_turned: Tensor, kept: Tensor, ctx: Context, span: Span | None) -> Tensor:
         """Keys and values made from the latent, for many queries at once."""
         c, k_turned = kept.split((self.rank, self.turned), dim=-1)
-        wide = self.kv_b(c[:, :, 0]).unflatten(-1, (self.heads, self.plain + self.value))  # (B, S, H, E' + V)
+        wide = self.kv_b(c[:, :, 0]).unflatten(-1, (self.heads, self.plain + self.value))  # (B, S, H, E' + Ev)
         k, v = wide.split((self.plain, self.value), dim=-1)
         k = torch.cat((k, k_turned.expand(-1, -1, self.heads, -1)), dim=-1)  # (B, S, H, E)
         return self.look(torch.cat((q, q_turned), dim=-1), k, v, ctx, span)
@@ -106,7 +106,7 @@ class MLA(Attention):
         up, down = self.kv_b.weight.view(self.heads, -1, self.rank).split((self.plain, self.value), dim=1)
         q = torch.cat((torch.einsum("bthe,her->bthr", q, up), q_turned), dim=-1)  # (B, T, H, rank + R)
         read = self.look(q, kept, kept[..., : self.rank], ctx, span)  # (B, T, H, rank)
-        return torch.einsum("bthr,hvr->bthv", read, down)  # (B, T, H, V)
+        return torch.einsum("bthr,hvr->bthv", read, down)  # (B, T, H, Ev)
 
     def flops(self, tokens: int) -> int:
         scores = tokens**2 * self.heads * (self.plain + self.turned + self.value)
@@ -122,7 +122,7 @@ class MLA(Attention):
         ctx.record("latent", "B S C", batch, keys, self.rank)
         ctx.record("turned key", "B 1 S R", batch, 1, keys, self.turned)
         ctx.record("scores", "B H T S", batch, self.heads, queries, keys)
-        ctx.record("weighted values", "B H T V", batch, self.heads, queries, self.value)
+        ctx.record("weighted values", "B H T Ev", batch, self.heads, queries, self.value)
         ctx.record("attention output", "B T D", batch, queries, self.o.out_features)
 
     @classmethod

@@ -61,7 +61,7 @@ class Kernel(Component):
 
     @staticmethod
     def attend(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        """q (B, T, H, E), k (B, S, K, E), v (B, S, K, V) -> (B, T, H, V).
+        """q (B, T, H, E), k (B, S, K, E), v (B, S, K, Ev) -> (B, T, H, Ev).
 
         Query head h reads KV head h // (H / K): heads share in blocks. Rows that see nothing give zeros.
         """
@@ -98,7 +98,7 @@ def fastest(among: Sequence[type[Kernel]], case: Case) -> type[Kernel]:
 
 
 def attend(among: Sequence[type[Kernel]], q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-    """What the fastest of some kernels gives: q (B, T, H, E), k (B, S, K, E), v (B, S, K, V) -> (B, T, H, V)."""
+    """What the fastest of some kernels gives: q (B, T, H, E), k (B, S, K, E), v (B, S, K, Ev) -> (B, T, H, Ev)."""
     case = Case(
         device=q.device.type,
         width=min(k.shape[-1], v.shape[-1]),

@@ -36,7 +36,7 @@ class Eager(Kernel):
     def attend(q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
         weights = F.dropout(weigh(q, k, scoring), scoring.dropout)  # (B, H, T, S)
         shared = weights.to(v.dtype).unflatten(1, (k.shape[2], -1))  # (B, K, H/K, T, S)
-        return torch.einsum("bkgts,bskv->btkgv", shared, v).flatten(2, 3)  # (B, T, H, V)
+        return torch.einsum("bkgts,bskv->btkgv", shared, v).flatten(2, 3)  # (B, T, H, Ev)
 
     @staticmethod
     def speed(case: Case) -> int:

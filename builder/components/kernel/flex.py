@@ -27,7 +27,7 @@ class Flex(Kernel):
         out, aux = _function(q.device.type)(
             q.transpose(1, 2),  # (B, H, T, E)
             k.transpose(1, 2),  # (B, K, S, E)
-            v.transpose(1, 2),  # (B, K, S, V)
+            v.transpose(1, 2),  # (B, K, S, Ev)
             score_mod=_score(scoring),
             block_mask=scoring.mask.blocks(q.shape[1], k.shape[1], q.device),
             scale=scoring.scale,
@@ -37,7 +37,7 @@ class Flex(Kernel):
         if scoring.sinks is not None:  # exp(lse) / (exp(lse) + exp(sink)) is what the sink leaves of the weights
             left = torch.sigmoid(aux.lse - scoring.sinks[:, None])  # (B, H, T)
             out = out * left[..., None].to(out.dtype)
-        return out.transpose(1, 2)  # (B, T, H, V)
+        return out.transpose(1, 2)  # (B, T, H, Ev)
 
     @staticmethod
     def refuses(case: Case) -> str | None:

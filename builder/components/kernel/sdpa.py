@@ -26,14 +26,14 @@ class SDPA(Kernel):
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),  # (B, H, T, E)
             k.transpose(1, 2),  # (B, K, S, E)
-            v.transpose(1, 2),  # (B, K, S, V)
+            v.transpose(1, 2),  # (B, K, S, Ev)
             attn_mask=added,
             dropout_p=scoring.dropout,
             is_causal=causal,
             scale=scoring.scale,
             enable_gqa=q.shape[2] != k.shape[2],
         )
-        return out.transpose(1, 2)  # (B, T, H, V)
+        return out.transpose(1, 2)  # (B, T, H, Ev)
 
     @staticmethod
     def refuses(case: Case) -> str | None:
