@@ -35,7 +35,8 @@ class Site:
 
     `norm` and `position` are the model's own choices: what a part left out of a slot means. `writes` counts
     the parts of all layers, each of which adds to the residual stream: 2 L in a Transformer. `n_heads` is told to a
-    position scheme alone: the query heads of the mixers that use it, None when they differ or have none.
+    position scheme alone: the query heads of the mixers that use it, None when they differ or have none. `copies` is
+    told to an expert alone: how many like it a token passes through.
     """
 
     d_model: int
@@ -48,6 +49,7 @@ class Site:
     norm: Config
     position: Config
     n_heads: int | None = None
+    copies: int = 1
 
 
 _Config = Config  # the name means another thing inside Component
@@ -68,6 +70,12 @@ class Component:
     def check(cls, config: Any, site: Site) -> Iterable[Finding]:
         """What the checklist should say of this component at this site; paths are relative to its slot."""
         return ()
+
+    @classmethod
+    def inner(cls, config: Any, site: Site) -> Iterable[tuple[str, _Config, Site]]:
+        """The components in slots of its own that are asked too, each at its site; position schemes are asked once,
+        for all that share them."""
+        return [(key, value, site) for key, value in config if isinstance(value, _Config) and key != "position"]
 
 
 def refuse(key: str, found: object, rule: str, fix: str = "") -> NoReturn:

@@ -19,6 +19,7 @@ ROOMS = {
     "block": "components/block",
     "residual": "components/residual",
     "init": "components/init",
+    "router": "components/router",
     "kernel": "components/kernel",
     "objective": "training/objective",
     "optimizer": "training/optimizer",

@@ -1,11 +1,11 @@
-"""What a config may say: RunSpec and its sections, frozen and strictly typed, and the layers that a pattern spells."""
+"""What a config may say: RunSpec and its sections, frozen and strictly typed."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, Literal, NoReturn, Self
 
 from pydantic import (
@@ -21,6 +21,7 @@ from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .ends import EmbeddingSpec, HeadSpec
+from .layers import LayerSpec, Part, written_out
 from .registry import LAYER_ROOMS
 from .section import Section
 
@@ -37,33 +38,13 @@ TAKEN = {
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
 
 
-@dataclass(frozen=True)
-class Part:
-    """One part of a layer: its kind (`mixer`, `ffn`), the slot that defines it, and the slot's config."""
-
-    kind: str
-    slot: str
-    config: Config
-
-
-@dataclass(frozen=True)
-class LayerSpec:
-    """Layer number `index`: its parts in order of use."""
-
-    index: int
-    parts: tuple[Part, ...]
-
-    def __str__(self) -> str:
-        return "+".join(part.slot for part in self.parts)
-
-
 class ModelSpec(Section):
     """An architecture. Besides these keys it holds the slots its pattern names: `attention`, `ffn`, or any other name.
 
     vocab_size      rows of the embedding; None: the tokenizer's size
     train_length    tokens a training sequence holds
     deploy_length   tokens a generation may reach, prompt and answer together
-    pattern         the layers, tiled over n_layers; each is mixer [+ ffn], parts named by slot
+    pattern         the layers, tiled over n_layers; each is mixer [+ ffn], parts named by slot; `3 * a+b` is a+b thrice
     final_norm      None: as the block needs it
     """
 
@@ -160,6 +141,11 @@ class ModelSpec(Section):
     def _parts(self, entry: str) -> tuple[Part, ...]:
         slots = [name.strip() for name in entry.split("+")]
         return tuple(Part(self.slots[name].component.part, name, self.slots[name]) for name in slots)
+
+    @field_validator("pattern")
+    @classmethod
+    def _repeats_are_written_out(cls, pattern: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(written_out(pattern))
 
     @model_validator(mode="after")
     def _pattern_is_spelled_right(self) -> Self:

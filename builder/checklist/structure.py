@@ -9,7 +9,8 @@ from itertools import groupby
 from builder.components.init import roles
 from builder.components.position import Position
 from builder.finding import Finding, Status
-from builder.spec import LayerSpec, ModelSpec
+from builder.layers import LayerSpec
+from builder.spec import ModelSpec
 
 from .probes import Specimen, tying
 from .subject import Subject

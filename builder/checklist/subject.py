@@ -51,11 +51,10 @@ def _said(config: Config, site: Site) -> list[Finding]:
 
 
 def _with_its_slots(path: str, config: Config, site: Site) -> Iterator[tuple[str, Config, Site]]:
-    """A component and those in its own slots; position schemes stand elsewhere, once for all that share them."""
+    """A component and those in its own slots."""
     yield path, config, site
-    for key, value in config:
-        if isinstance(value, Config) and key != "position":
-            yield from _with_its_slots(f"{path}.{key}", value, site)
+    for key, inner, place in config.component.inner(config, site):
+        yield from _with_its_slots(f"{path}.{key}", inner, place)
 
 
 @dataclass(frozen=True)
@@ -110,8 +109,8 @@ class Subject:
 
     @cached_property
     def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
-        if any(finding.status is Status.FAIL for finding in self.stated_in(1)):
-            return None, None, None  # a component refuses its site
+        if any(finding.status is Status.FAIL for section in (1, 5) for finding in self.stated_in(section)):
+            return None, None, None  # a component refuses its site, or a router its experts
         schemes = self.model.schemes.items()
         if any(
             config.component.needs_heads and self.model.scheme_site(name).n_heads is None for name, config in schemes
@@ -135,5 +134,5 @@ class Subject:
 
     def unproven(self, section: int, path: str, what: str) -> Finding:
         """The finding that stands where a probe would, when there is no specimen."""
-        reason = "the model can't be built while section 1 fails" if self.probes else "probes are off"
+        reason = "the model can't be built as it is" if self.probes else "probes are off"
         return Finding(Status.UNKNOWN, section, path, "not run", f"{what}: {reason}", "probes=true" * (not self.probes))

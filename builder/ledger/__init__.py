@@ -10,7 +10,7 @@ from builder.model.assemble import build
 from builder.model.context import Shape
 from builder.spec import ModelSpec
 
-from .parameters import by_component
+from .parameters import active, by_component
 from .shapes import shapes
 
 
@@ -65,7 +65,7 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
     at_last = model.new_state(1, longest).bytes()
     return Ledger(
         params=params,
-        active_params=params,
+        active_params=active(model),
         components=components,
         flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
         state_bytes_per_token=at_last - model.new_state(1, longest - 1).bytes(),

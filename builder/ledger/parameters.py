@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+from builder.components.ffn import FFN
 from builder.model.language_model import LanguageModel
 
 
@@ -14,6 +15,12 @@ def by_component(model: LanguageModel) -> dict[str, int]:
     for name, parameter in model.named_parameters():  # names a shared parameter once
         counts[_component(name.split("."), slots)] += parameter.numel()
     return dict(counts)
+
+
+def active(model: LanguageModel) -> int:
+    """Parameters that one token passes through: all, less those of the experts that it doesn't go to."""
+    idle = sum(part.idle_parameters() for part in model.modules() if isinstance(part, FFN))
+    return sum(parameter.numel() for parameter in model.parameters()) - idle
 
 
 def _component(path: list[str], slots: dict[tuple[int, str], str]) -> str:

@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from builder.component import Config, Site
-from builder.spec import LayerSpec, ModelSpec
+from builder.layers import LayerSpec
+from builder.spec import ModelSpec
 
 from .embedding import Embedding
 from .head import Head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from .mask import Mask
 from .positions import Positions
@@ -33,11 +33,13 @@ class Shape:
 class Aux:
     """What layers report beside their output: `losses` are added to the training loss, `stats` are logged.
 
-    `shapes` is None unless someone keeps the shape ledger.
+    `tallies` are counted in training, by the module that counts: they are summed over everything that one optimizer
+    step reads, and given to the module's `settle`. `shapes` is None unless someone keeps the shape ledger.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     stats: dict[str, Tensor] = field(default_factory=dict)
+    tallies: dict[nn.Module, Tensor] = field(default_factory=dict)
     shapes: list[Shape] | None = None
 
 

@@ -43,6 +43,10 @@ class Mask:
         """The same mask over the keys that a state gave; what is written out is shared by the layers of a pass."""
         return self._sharing(replace(self, span=None if span == Span(0, span.length) else span))
 
+    def real_queries(self, queries: int) -> Tensor | None:
+        """Which of the queries are no padding, (B, T) bool; None: all."""
+        return None if self.real is None else self.real[:, self.past : self.past + queries]
+
     def flag(self, queries: int, keys: int) -> bool | None:
         """What says it all without a tensor: True is torch's `is_causal`, False no mask; None: neither does."""
         everything = self.window is None or self.window >= keys

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -14,12 +15,17 @@ from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import linear_flops
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu", "quick_gelu"]
 
 
 def _relu_squared(x: Tensor) -> Tensor:
     """relu(x)^2 (So et al. 2021, "Primer")."""
     return F.relu(x).square()
+
+
+def _quick_gelu(x: Tensor) -> Tensor:
+    """x sigmoid(1.702 x) (Hendrycks & Gimpel 2016)."""
+    return x * torch.sigmoid(1.702 * x)
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -28,6 +34,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu_squared": _relu_squared,
     "silu": F.silu,
+    "quick_gelu": _quick_gelu,
 }
 
 
@@ -35,6 +42,8 @@ class FFN(nn.Module, Component):
     """A part of a layer that changes each position alone; built as `FFN(config, site)`."""
 
     part: ClassVar[str] = "ffn"
+    alone: ClassVar[bool] = True
+    """Whether it changes each position whatever the others are; only such a one can be an expert."""
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
@@ -44,14 +53,29 @@ class FFN(nn.Module, Component):
         """FLOPs of a forward pass over one sequence, two for each multiply-add; the checklist counts and compares."""
         return linear_flops(self, tokens)
 
+    def idle_parameters(self) -> int:
+        """How many of its parameters one token doesn't pass through."""
+        return 0
+
+    def dispatched(self) -> int:
+        """How many numbers of one token go to experts, which may be on other devices; as many come back."""
+        return 0
+
+    @classmethod
+    def judge_pass(cls, config: Any, tokens: int) -> Iterable[Finding]:
+        """What the checklist should say of a training pass over so many tokens; paths are relative to its slot."""
+        return ()
+
 
 def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Site) -> Finding:
     """What the checklist says of an ffn's width: d_ff, its ratio to d, and the weights that follow (chapter 3.5)."""
     found = f"d_ff {d_ff} = {d_ff / site.d_model:.3g} d, {activation}, {'with' if bias else 'no'} bias"
     weights = matrices * site.d_model * d_ff
-    if d_ff < site.d_model:
-        rule = "an ffn narrower than the stream can't carry what it reads"
+    if d_ff * site.copies < site.d_model:
+        several = f", nor can {site.copies} of them" if site.copies > 1 else ""
+        rule = f"an ffn narrower than the stream can't carry what it reads{several}"
         return Finding(
             Status.WARN, 1, "d_ff", found, rule, f"d_ff={4 * site.d_model}, or {8 * site.d_model // 3} when gated"
         )
-    return Finding(Status.PASS, 1, "d_ff", found, f"{matrices} d d_ff = {weights:,} weights a layer")
+    whose = f"of each of the {site.copies} that a token passes" if site.copies > 1 else "a layer"
+    return Finding(Status.PASS, 1, "d_ff", found, f"{matrices} d d_ff = {weights:,} weights {whose}")

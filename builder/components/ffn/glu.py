@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
-from pydantic import PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 from builder.component import Config as BaseConfig
@@ -19,15 +19,21 @@ from builder.registry import register
 
 @register("ffn", "glu")
 class GLU(FFN):
-    """GLU(x) = (act(x W_gate) * x W_up) W_down; 3 d d_ff weights (chapter 3.5; Shazeer 2020)."""
+    """GLU(x) = (act(x W_gate) * (x W_up + offset)) W_down; 3 d d_ff weights (chapter 3.5; Shazeer 2020)."""
 
     class Config(BaseConfig):
-        """`d_ff` is the inner width; about 8/3 d gives the weights of an mlp with 4 d."""
+        """`d_ff` is the inner width; about 8/3 d gives the weights of an mlp with 4 d.
+
+        limit     what the gate is cut at from above, before its activation, and the rest on both sides (gpt-oss)
+        offset    added to x W_up
+        """
 
         name: str = "glu"
         d_ff: PositiveInt
         activation: Activation = "silu"
         bias: bool = False
+        limit: PositiveFloat | None = None
+        offset: float = 0.0
 
         def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"d_ff": 16})
@@ -38,9 +44,13 @@ class GLU(FFN):
         self.up = Linear(site.d_model, config.d_ff, bias=config.bias)
         self.down = Linear(config.d_ff, site.d_model, bias=config.bias, role="residual")
         self.activation = ACTIVATIONS[config.activation]
+        self.limit, self.offset = config.limit, config.offset
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        hidden = self.activation(self.gate(x)) * self.up(x)  # (B, T, F)
+        gate, up = self.gate(x), self.up(x)
+        if self.limit is not None:
+            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
+        hidden = self.activation(gate) * (up + self.offset if self.offset else up)  # (B, T, F)
         ctx.record("ffn hidden", "B T F", *hidden.shape)
         return self.down(hidden)
 

@@ -1,0 +1,72 @@
+"""What keeps experts evenly loaded: losses on the router, each told for one layer, and the pull on its choices."""
+
+from __future__ import annotations
+
+from pydantic import NonNegativeFloat, model_validator
+from torch import Tensor
+
+from builder.component import refuse
+from builder.section import Section
+
+from .dispatch import count
+
+
+class Balance(Section):
+    """How much each term weighs in the training loss of every layer with experts; layers are added up.
+
+    aux_loss         X sum_e f_e p_e: 1 when even, X at worst, whatever k is (chapter 3.9; Switch trains with 0.01)
+    z_loss           mean (log sum_e exp l_e)^2, keeps logits small (Zoph et al. 2022: 0.001)
+    sequence_loss    the aux loss of each sequence by itself, in the mean (DeepSeek-V3: 0.0001)
+    bias_speed       no loss: once a step each expert's preference moves by so much to where fewer tokens went
+                     (Wang et al. 2024; DeepSeek-V3: 0.001)
+    """
+
+    aux_loss: NonNegativeFloat = 0.0
+    z_loss: NonNegativeFloat = 0.0
+    sequence_loss: NonNegativeFloat = 0.0
+    bias_speed: NonNegativeFloat = 0.0
+
+    @model_validator(mode="after")
+    def _something_balances(self):
+        if not (self.aux_loss or self.sequence_loss or self.bias_speed):
+            rule = "nothing here balances: aux_loss, sequence_loss or bias_speed must be above 0"
+            refuse("aux_loss", self.aux_loss, rule, "aux_loss=0.01, or balance=false if none is wanted")
+        return self
+
+
+def aux_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None) -> Tensor:
+    """X sum_e f_e p_e of one layer, a scalar: 1 when tokens are spread evenly (chapter 3.9).
+
+    f_e is the share of all choices (N, k) that fall on expert e, p_e its mean probability (N, X); padding, where
+    real (N,) is false, is in neither. No gradient passes through f.
+    """
+    n_experts = probabilities.shape[-1]
+    share = count(chosen.flatten(), n_experts).to(probabilities.dtype)
+    return n_experts * (share / share.sum().clamp_min(1) * mean_over_real(probabilities, real)).sum()
+
+
+def z_loss(logits: Tensor, real: Tensor | None) -> Tensor:
+    """mean (log sum_e exp l_e)^2 over the real tokens of logits (N, X), a scalar (Zoph et al. 2022, "ST-MoE")."""
+    return mean_over_real(logits.logsumexp(-1).square()[:, None], real).sum()
+
+
+def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, sequences: int) -> Tensor:
+    """The mean over sequences of X sum_e f_e p_e, f and p of one sequence (DeepSeek-AI 2024, "DeepSeek-V3", 2.1.2).
+
+    The N tokens are those of `sequences` rows, one after the other; a row of padding alone counts as 0.
+    """
+    n_experts = probabilities.shape[-1]
+    rows = chosen.unflatten(0, (sequences, -1)).flatten(1)  # (B, T k)
+    share = probabilities.new_zeros(sequences, n_experts + 1).scatter_add(1, rows, probabilities.new_ones(rows.shape))
+    share = share[:, :-1] / share[:, :-1].sum(-1, keepdim=True).clamp_min(1)  # (B, X)
+    masked = probabilities if real is None else probabilities * real[:, None]
+    total = masked.unflatten(0, (sequences, -1)).sum(1)  # (B, X)
+    length = total.new_tensor(probabilities.shape[0] // sequences) if real is None else real.view(sequences, -1).sum(1)
+    return n_experts * (share * total / length.clamp_min(1).view(-1, 1)).sum(-1).mean()
+
+
+def mean_over_real(values: Tensor, real: Tensor | None) -> Tensor:
+    """The mean of values (N, ...) over tokens that are no padding; 0 where there is none."""
+    if real is None:
+        return values.mean(0)
+    return (values * real[:, None]).sum(0) / real.sum().clamp_min(1)

@@ -1,0 +1,185 @@
+"""A linear map for each group of rows: one product per group, none waits for the device, none is padded to another.
+
+Rows come sorted by group. On a CPU each group is multiplied where it lies; on a GPU torch has a grouped product, and
+where it hasn't, and while torch compiles, rows are laid out in equal blocks that no two groups share:
+
+    rows     0 0 0 0 0 1 2 2 2          blocks of 3     0 0 0 | 0 0 . | 1 . . | 2 2 2
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+_ALIGNED = 16  # bytes that the rows of a matrix must be a multiple of, for torch's grouped product
+
+
+class Groups:
+    """How many rows each group has now, `counts` (X,) int64: told before the maps are applied that share it."""
+
+    def __init__(self, n_groups: int) -> None:
+        self.n_groups = n_groups
+        self.counts: Tensor | None = None
+        self._sizes: list[int] | None = None
+
+    def divide(self, counts: Tensor) -> None:
+        """The rows that come next are divided like this."""
+        self.counts, self._sizes = counts, None
+
+    def sizes(self) -> list[int]:
+        """The counts as numbers; on a GPU that would mean to wait for it."""
+        if self._sizes is None:
+            self._sizes = self._told().tolist()
+        return self._sizes
+
+    def ends(self) -> Tensor:
+        """Behind which row each group ends, (X,) int32."""
+        return self._told().cumsum(0).to(torch.int32)
+
+    def of_row(self, rows: int) -> Tensor:
+        """The group of each of so many rows, (M,) int64; rows that belong to none are given to the last."""
+        at = torch.arange(rows, device=self._told().device)
+        return torch.searchsorted(self._told().cumsum(0), at, right=True).clamp_max(self.n_groups - 1)
+
+    def _told(self) -> Tensor:
+        if self.counts is None:
+            raise RuntimeError("a grouped map was applied before its rows were divided")
+        return self.counts
+
+
+class GroupedLinear(nn.Module):
+    """y_m = x_m W_g(m)^T + b_g(m) for the group g(m) of row m; weight (X, out, in), bias (X, out)."""
+
+    def __init__(self, like: nn.Linear, groups: Groups):
+        super().__init__()
+        shape = (groups.n_groups, *like.weight.shape)
+        self.weight = nn.Parameter(like.weight.new_empty(shape))
+        self.bias = None if like.bias is None else nn.Parameter(like.weight.new_empty(shape[:2]))
+        self.roles = getattr(like, "roles", {"weight": "matrix", "bias": "bias"})
+        self.groups = groups
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x (M, in), sorted by group -> (M, out); rows that belong to no group give zeros."""
+        kind = x.device.type
+        weight, bias = self.weight, self.bias
+        if torch.is_autocast_enabled(kind):  # which knows of no grouped product
+            dtype = torch.get_autocast_dtype(kind)
+            x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
+        return grouped_linear(x, weight, bias, self.groups)
+
+
+def group_linears(module: nn.Module, n_groups: int) -> Groups:
+    """Puts a grouped map in the place of every linear map inside `module`; returns the division that they share.
+
+    Raises ValueError when the module has parameters that are in no linear map, which no group could have its own of.
+    """
+    groups = Groups(n_groups)
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, nn.Linear):
+                setattr(parent, name, GroupedLinear(child, groups))
+    others = [
+        f"{path}.{name}" if path else name
+        for path, part in module.named_modules()
+        for name, _ in part.named_parameters(recurse=False)
+        if not isinstance(part, GroupedLinear)
+    ]
+    if others:
+        raise ValueError(f"{type(module).__name__} has parameters beside its linear maps: {', '.join(others)}")
+    return groups
+
+
+def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Groups) -> Tensor:
+    """x (M, in) sorted by group, weight (X, out, in), bias (X, out) -> (M, out), by the fastest way there is."""
+    if x.device.type == "cpu" and not torch.compiler.is_compiling():
+        return _EachGroup.apply(x, weight, bias, groups.sizes())
+    own = _own_kernel(x, weight)
+    y = F.grouped_mm(x, weight.mT, offs=groups.ends()) if own else _in_blocks(x, weight, groups)
+    if bias is not None:
+        y = y + bias[groups.of_row(len(x))]
+    rows = torch.arange(len(x), device=x.device)
+    return torch.where((rows < groups.ends()[-1])[:, None], y, 0)  # what torch leaves behind the last group is anything
+
+
+def _own_kernel(x: Tensor, weight: Tensor) -> bool:
+    """Whether torch has a kernel of its own for this product."""
+    aligned = all(side * x.element_size() % _ALIGNED == 0 for side in weight.shape[1:])
+    able = x.device.type == "cuda" and torch.cuda.get_device_capability(x.device) >= (8, 0)
+    return able and aligned and x.dtype == weight.dtype == torch.bfloat16
+
+
+class _EachGroup(torch.autograd.Function):
+    """One product after the other, each written where its rows lie: nothing is split, joined or filled with zeros."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: list[int]) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.sizes, ctx.biased = sizes, bias is not None
+        y = x.new_empty(len(x), weight.shape[1])  # (M, out)
+        for group, rows in _spans(sizes):
+            if bias is None:
+                torch.mm(x[rows], weight[group].T, out=y[rows])
+            else:
+                torch.addmm(bias[group], x[rows], weight[group].T, out=y[rows])
+        y[sum(sizes) :] = 0
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        (grad,) = grads
+        x, weight = ctx.saved_tensors
+        to_x, to_weight, to_bias, _ = ctx.needs_input_grad
+        dx = torch.empty_like(x) if to_x else None
+        dw = torch.empty_like(weight) if to_weight else None
+        db = weight.new_zeros(weight.shape[:2]) if to_bias else None
+        if dw is not None:
+            dw[[group for group, size in enumerate(ctx.sizes) if not size]] = 0  # no row passed: no gradient
+        grad = grad.contiguous()
+        for group, rows in _spans(ctx.sizes):
+            if dx is not None:
+                torch.mm(grad[rows], weight[group], out=dx[rows])
+            if dw is not None:
+                torch.mm(grad[rows].T, x[rows], out=dw[group])
+            if db is not None:
+                torch.sum(grad[rows], 0, out=db[group])
+        if dx is not None:
+            dx[sum(ctx.sizes) :] = 0
+        return dx, dw, db, None
+
+
+def _spans(sizes: list[int]) -> list[tuple[int, slice]]:
+    """(group, its rows) of the groups that have any."""
+    spans, start = [], 0
+    for group, size in enumerate(sizes):
+        if size:
+            spans.append((group, slice(start, start + size)))
+        start += size
+    return spans
+
+
+def _in_blocks(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
+    """The rows laid out in blocks of one size, of which each belongs to one group, and those multiplied at once.
+
+    How many blocks there are depends on the number of rows alone, however they are divided: at most a block in each
+    group isn't full. A quarter of the mean group is a block, so at most a quarter more is multiplied.
+    """
+    rows, n_groups = len(x), groups.n_groups
+    size = max(1, rows // (4 * n_groups))
+    n_blocks = min(rows, rows // size + n_groups)
+    group = groups.of_row(rows)  # (M,)
+    counts = groups.counts
+    assert counts is not None
+    blocks = (counts + size - 1) // size  # (X,)
+    first_row, first_block = counts.cumsum(0) - counts, blocks.cumsum(0) - blocks
+    at = torch.arange(rows, device=x.device) - first_row[group] + first_block[group] * size  # (M,) slot of each row
+    at = at.clamp_max(n_blocks * size)  # rows of no group lie behind everything
+    laid = x.new_zeros(n_blocks * size + 1, x.shape[1]).index_copy(0, at, x)[:-1].unflatten(0, (n_blocks, size))
+    number = torch.arange(n_blocks, device=x.device)
+    owner = torch.searchsorted(blocks.cumsum(0), number, right=True).clamp_max(n_groups - 1)  # (n_blocks,)
+    y = torch.bmm(laid, weight[owner].mT).flatten(0, 1)  # (n_blocks * size, out)
+    return F.pad(y, (0, 0, 0, 1))[at]  # (M, out)
