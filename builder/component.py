@@ -36,7 +36,7 @@ class Site:
     `norm` and `position` are the model's own choices: what a part left out of a slot means. `writes` counts
     the parts of all layers, each of which adds to the residual stream: 2 L in a Transformer. `n_heads` is told to a
     position scheme alone: the query heads of the mixers that use it, None when they differ or have none. `copies` is
-    told to an expert alone: how many like it a token passes through.
+    told to the ffns of a mixture alone: through how many of them a token passes.
     """
 
     d_model: int
@@ -91,7 +91,7 @@ def refuse_all(faults: Iterable[tuple[str, object, str, str]]) -> None:
 
 def _fault(key: str, found: object, rule: str, fix: str) -> InitErrorDetails:
     error = PydanticCustomError("rule", "{rule}", {"rule": rule, "fix": fix})
-    return InitErrorDetails(type=error, loc=(key,) if key else (), input=found)
+    return InitErrorDetails(type=error, loc=tuple(key.split(".")) if key else (), input=found)
 
 
 class Room:

@@ -110,7 +110,8 @@ def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[st
     """Whether a slot belongs there: a field of the schema, or a part of the pattern beside it."""
     here = _class_at(schema, config, steps[:-1])
     pattern = _at(config, [*steps[:-1], "pattern"])
-    parts = [part.strip() for entry in pattern for part in str(entry).split("+")] if isinstance(pattern, list) else []
+    entries = [str(entry).rpartition("*")[2] for entry in pattern] if isinstance(pattern, list) else []
+    parts = [part.strip() for entry in entries for part in entry.split("+")]
     return here is not None and (steps[-1] in here.model_fields or steps[-1] in parts)
 
 
@@ -169,8 +170,9 @@ def _class_at(schema: type[BaseModel], config: Any, path: list[str]) -> type[Bas
 def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | None:
     field = parent.model_fields.get(key)
     annotation = field.annotation if field else None
-    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and not _rooms(field):
-        return annotation
+    for section in getattr(annotation, "__args__", (annotation,)):  # a section, also where something else may stand
+        if isinstance(section, type) and issubclass(section, BaseModel) and not _rooms(field):
+            return section
     rooms = _rooms(field) if field else registry.LAYER_ROOMS
     name = node.get("name") if isinstance(node, Mapping) else None
     try:

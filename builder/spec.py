@@ -85,8 +85,9 @@ class ModelSpec(Section):
     @property
     def layers(self) -> tuple[LayerSpec, ...]:
         """Every layer, the pattern tiled over n_layers."""
-        tile = [self._parts(entry) for entry in self.pattern]
-        return tuple(LayerSpec(index, tile[index % len(tile)]) for index in range(self.n_layers))
+        parts = {entry: self._parts(entry) for entry in dict.fromkeys(self.pattern)}
+        period = len(self.pattern)
+        return tuple(LayerSpec(index, parts[self.pattern[index % period]]) for index in range(self.n_layers))
 
     @property
     def kinds(self) -> dict[str, tuple[LayerSpec, ...]]:

@@ -68,8 +68,8 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for argv, code in commands():
         first = f"output.name={interrupted[0].rpartition('/')[2]}" in argv
         assert run(argv, monkeypatch) == (130 if first else code), (argv, capsys.readouterr().err)
-    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 6 + 6, (
-        "five runs, an imported one and a sweep of six"
+    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 7 + 6, (
+        "six runs, an imported one and a sweep of six"
     )
 
 

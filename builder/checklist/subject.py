@@ -75,6 +75,11 @@ class Subject:
         """The slots that some layer uses, in order of use."""
         return {part.slot: part.config for layer in self.model.layers for part in layer.parts}
 
+    @property
+    def ffns(self) -> dict[str, Config]:
+        """The feed-forward slots that some layer uses."""
+        return {part.slot: part.config for layer in self.model.layers for part in layer.parts if part.kind == "ffn"}
+
     @cached_property
     def stated(self) -> tuple[Finding, ...]:
         """What every component says of itself, paths made whole: layers' parts, position schemes, norm, block, init."""

@@ -43,27 +43,30 @@ def note_on(path: str | Path, spec: ModelSpec) -> str:
 
 def read_state(kind: Family, spec: ModelSpec, files: Weights, folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     """Our state dict for `spec`, each tensor its own memory, in the order of the model's own."""
-    empty = build(spec, device="meta").state_dict()
+    model = build(spec, device="meta")
+    empty, kept = model.state_dict(), dict(model.named_buffers())
     table = matches(kind.tensors(Facts(spec)), empty, spec.n_layers, kind.model_type)
     names = _full_names(files.shapes, table, kind.base)
     faults = list(_faults(kind, spec, table, empty, {names[name]: shape for name, shape in files.shapes.items()}))
     stored = {ours: name for name, ours in names.items()}
     made: dict[str, Tensor] = {}
-    for match in table if not faults else ():
-        if match.theirs in stored:
-            parts = match.split(files[stored[match.theirs]], {name: empty[name].shape for name in match.ours})
-            made |= {
-                name: part.to(dtype, copy=True, memory_format=torch.contiguous_format) for name, part in parts.items()
-            }
+    if not faults:  # a buffer is no weight and keeps its own precision
+        made = {
+            name: torch.empty(value.shape, dtype=value.dtype if name in kept else dtype)
+            for name, value in empty.items()
+        }
+        for match in table:
+            if match.theirs in stored:
+                match.split(files[stored[match.theirs]], made)
     if spec.tie_embeddings and not faults:
-        if HEAD in made and not torch.equal(made[HEAD], made[TABLE]):
+        if _head(table).theirs in stored and not torch.equal(made[HEAD], made[TABLE]):
             faults = [f"{_head(table).theirs}: differs from the embedding, while config.json says they are tied"]
         made[HEAD] = made[TABLE]
     if faults:
         raise ArchlabError(
             "\n    ".join([f"hf: {folder}: {len(faults)} tensors don't fit the {kind.model_type} model", *faults])
         )
-    return {name: made[name] for name in empty}
+    return made
 
 
 def _full_names(names: Iterable[str], table: list[Match], base: str) -> dict[str, str]:

@@ -7,18 +7,22 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from builder.spec import LayerSpec, ModelSpec
+from builder.layers import LayerSpec
+from builder.spec import ModelSpec
 
-_TRAINING = re.compile(r"^init\.|(^|\.)(dropout|kernel)$|^(train|deploy)_length$")
-"""What trained weights no longer depend on: how they were drawn, dropped and computed, and how far they are used."""
+_TRAINING = re.compile(
+    r"^init\.|(^|\.)(dropout|kernel|jitter|capacity_factor|overflow)$|(^|\.)balance\.|^(train|deploy)_length$"
+)
+"""What trained weights no longer depend on: how they were drawn, dropped, balanced and computed, and how far used."""
 _MISSING = object()
 
 
 class Facts:
     """A spec with nothing left to be inferred, read by dotted path: `facts["attention.n_heads"]`.
 
-    `attention` and `ffn` are the parts of the first layer, whatever their slots are called; `layers.3.attention` those
-    of another one, and `local` the first attention that has a window. Each attention states its own position scheme.
+    `attention`, `ffn` (a dense one) and `moe` (a mixture of experts) are those of the first layer that has one,
+    whatever their slots are called; `layers.3.attention` that of another layer, and `local` the first attention that
+    has a window. Each attention states its own position scheme.
     """
 
     def __init__(self, spec: ModelSpec):
@@ -48,8 +52,9 @@ class Facts:
 
     def _steps(self, first: str, *rest: str) -> list[str]:
         """A path of facts, as steps down the tree."""
-        if first in ("attention", "ffn"):
-            return ["layers", "0", first, *rest]
+        if first in ("attention", "ffn", "moe"):
+            layer = next((number for number, parts in enumerate(self.tree["layers"]) if first in parts), None)
+            return [first] if layer is None else ["layers", str(layer), first, *rest]
         if first == "local":
             windows = self.each("attention.window")
             local = next((str(layer) for layer, window in enumerate(windows) if window), None)
@@ -57,7 +62,7 @@ class Facts:
         return [first, *rest]
 
     def each(self, path: str, default: Any = None) -> list[Any]:
-        """The fact at a path below `attention` or `ffn`, for every layer in order."""
+        """The fact at a path below `attention`, `ffn` or `moe`, for every layer in order."""
         return [self.get(f"layers.{layer}.{path}", default) for layer in range(self.spec.n_layers)]
 
 
@@ -94,13 +99,25 @@ def _layer(layer: LayerSpec, spec: ModelSpec) -> dict[str, Any]:
             made["n_kv_heads"] = config.kv_heads
         if "d_head" in made and "n_heads" in made:
             made["d_head"] = made["d_head"] or spec.d_model // config.n_heads
-            made["scale"] = made.get("scale") or made["d_head"] ** -0.5
+            made["scale"] = made.get("scale") or (made["d_head"] + made.get("d_rope", 0)) ** -0.5
+        if "d_value" in made:
+            made["d_value"] = made["d_value"] or made["d_head"]
         if "bias" in made:
             made["bias"] = _bias(made["bias"])
         if part.kind == "mixer":
             made["position"] = made.get("position") or spec.position.model_dump(mode="json")
-        parts["attention" if part.kind == "mixer" else part.kind] = made
+        if part.kind == "mixer" and "norm" in made:
+            made["norm"] = made["norm"] or spec.norm.model_dump(mode="json")
+        if "n_experts" in made:
+            made |= _balance(made["balance"] or {})
+        parts["attention" if part.kind == "mixer" else "moe" if "n_experts" in made else part.kind] = made
     return parts
+
+
+def _balance(stated: Mapping[str, float]) -> dict[str, Any]:
+    """How a mixture is balanced, and what that leaves in the trained model: a preference for each expert, or none."""
+    told = {"aux_loss": 0.0} | {key: value for key, value in stated.items() if value}
+    return {"balance": told, "preference": bool(told.get("bias_speed"))}
 
 
 def _bias(value: Any) -> Any:

@@ -7,17 +7,18 @@ A family is one file, `families/<model_type>.py`, with one subclass of Family; i
     fields    Field(ours, theirs, default, code): a knob and the field it is, read and written by the same line;
               `default` is what their code takes where the field is missing. Rope(...) is the entry for rotary positions
     neutral   fields that change nothing, {their dotted path: ANY, or the values at which they change nothing}
-    rules     Rule(theirs, ours, form): modules, by layer `{n}`; weights and biases follow from our model
+    rules     Rule(theirs, ours, form): modules, by layer `{n}`; weights and biases follow from our model. Experts that
+              lie apart in their files are one tensor of ours: `{e}` in theirs
     ignorable patterns of tensors in their files that are no parameters: masks, tables of angles
     widening  d_ff as a multiple of d_model, where no field states it
     base      what their files leave out of every name when the model was saved without its head
 
 A family that derives from another adds to its tables: `fields = (*Llama.fields, Field(...))`. What no table can say is
 said by overriding `read` and `write`, which see the whole config and all facts (windows.py does, for layers that
-differ); `read(write(facts))` must give the facts back, which is how export knows what a family can express. Nothing is
-read by guess: a field that neither table names is refused when it is met, and a parameter of ours that no rule names is
-an error. Then add a tiny config of the family to tests/interop/test_families.py: everything there is asked of every
-family.
+differ, and mixture.py, for experts); `read(write(facts))` must give the facts back, which is how export knows what a
+family can express. Nothing is read by guess: a field that neither table names is refused when it is met, and a
+parameter of ours that no rule names is an error. Then add a tiny config of the family to tests/interop/cases.py:
+everything in test_families.py is asked of every family.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ from .facts import Facts
 from .hf_config import HFConfig
 
 _COUNTS = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_ff", "vocab_size", "train_length")
+_COUNTS += ("n_experts", "top_k", "n_groups", "top_groups", "q_rank", "kv_rank", "d_rope", "d_value")
 REQUIRED = object()
 """The default of a field that every config.json has."""
 
@@ -96,6 +97,7 @@ ACTIVATION = Choice(
         "gelu_python_tanh": "gelu_tanh",
         "relu": "relu",
         "relu2": "relu_squared",
+        "quick_gelu": "quick_gelu",
     }
 )
 """Activations by the names of transformers.activations.ACT2FN."""

@@ -45,6 +45,21 @@ class Conv1D(Rows):
         return super().to_ours(_turned(theirs), shapes)
 
 
+class Woven(Form):
+    """Stacked experts, row by row in turn and then transposed (gpt-oss): gate 0, up 0, gate 1, up 1, ... as columns.
+
+    Biases (X, F) are woven alike; a tensor alone is transposed, a bias alone stays as it is.
+    """
+
+    def to_theirs(self, ours: Sequence[Tensor]) -> Tensor:
+        woven = torch.stack(list(ours), dim=2).flatten(1, 2) if len(ours) > 1 else ours[0]  # (X, n F, D) or (X, n F)
+        return woven.mT if woven.ndim == 3 else woven
+
+    def to_ours(self, theirs: Tensor, shapes: Sequence[Size]) -> Sequence[Tensor]:
+        woven = theirs.mT if theirs.ndim == 3 else theirs
+        return [woven[:, first :: len(shapes)] for first in range(len(shapes))]
+
+
 @dataclass(frozen=True)
 class Grouped(Form):
     """q, k, v fused group by group: for each KV head its queries, its key, its value, `d_head` rows each.

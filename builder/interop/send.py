@@ -79,6 +79,7 @@ def choose(facts: Facts, model_type: str | None = None) -> tuple[Family, dict[st
     Raises ArchlabError, with what the closest families can't express, when none fits.
     """
     refused: dict[str, list[str]] = {}
+    far: set[str] = set()  # those that lack what no config of theirs could do without
     for kind in [find(name) for name in ([model_type] if model_type else model_types())]:
         fields: dict[str, Any] = {}
         try:
@@ -86,12 +87,14 @@ def choose(facts: Facts, model_type: str | None = None) -> tuple[Family, dict[st
             changed, left_out = differences(facts, Facts(kind.spec(HFConfig(fields))))
         except ConfigError as error:
             changed, left_out = [f"{problem.path}: {problem.rule}" for problem in error.problems], []
+            far.add(kind.model_type)
         except KeyError as error:
             changed, left_out = [f"it needs {error.args[0]}, which this model doesn't have"], []
+            far.add(kind.model_type)
         if not changed:
             return kind, fields, left_out
         refused[kind.model_type] = changed
-    closest = sorted(refused, key=lambda name: len(refused[name]))[:3]
+    closest = sorted(refused, key=lambda name: (name in far, len(refused[name])))[:3]
     lines = [f"{name}: {'; '.join(refused[name][:4])}{'; ...' * (len(refused[name]) > 4)}" for name in closest]
     head = f"family: {model_type} can't express this model" if model_type else "out: no family can express this model"
     raise ArchlabError("\n    ".join([f"{head}; it would become another one", *lines]))
@@ -99,10 +102,12 @@ def choose(facts: Facts, model_type: str | None = None) -> tuple[Family, dict[st
 
 def _state(model: LanguageModel, kind: Family, facts: Facts, dtype: torch.dtype) -> dict[str, Tensor]:
     state: Mapping[str, Tensor] = model.state_dict()
+    kept = dict(model.named_buffers())  # no weights: they keep their own precision
     made = {}
     for match in matches(kind.tensors(facts), state, facts.spec.n_layers, kind.model_type):
         if not (facts.spec.tie_embeddings and match.ours == (HEAD,)):  # no file holds a tie's other end
-            made[match.theirs] = match.join(state).detach().to("cpu", dtype).contiguous()
+            own = state[match.ours[0]].dtype if match.ours[0] in kept else dtype
+            made[match.theirs] = match.join(state).detach().to("cpu", own).contiguous()
     return made
 
 

@@ -10,8 +10,12 @@ from builder.model.assemble import build
 from builder.model.context import Shape
 from builder.spec import ModelSpec
 
-from .parameters import active, by_component
+from .parameters import active, by_component, dispatched
 from .shapes import shapes
+
+
+EXPERT_RANKS = (2, 4, 8)
+"""Over how many ranks the reports spread experts, where they say what is sent."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Ledger:
                             counts in full; a training step costs three times as much
     state_bytes_per_token   what generation keeps for one more token at deploy_length, in float32: a layer whose window
                             is full keeps nothing more
+    dispatched_per_token    numbers of one token that go to experts in a forward pass, over all layers
     state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
     shapes                  the shape ledger of chapter 3.7, for each distinct layer
     """
@@ -35,15 +40,25 @@ class Ledger:
     flops_per_token: int
     state_bytes_per_token: int
     state_bytes: int
+    dispatched_per_token: int
     shapes: tuple[Shape, ...]
+
+    def communication(self, ranks: int) -> int:
+        """Bytes that one token sends and gets back in a forward pass whose experts are spread over `ranks`, in float32.
+
+        2 (R - 1) / R sum_layers k d numbers: of the k copies of a token each stays on its own rank with probability
+        1 / R (Lepikhin et al. 2021). A backward pass sends as much again; in bfloat16 it is half.
+        """
+        return 2 * 4 * self.dispatched_per_token * (ranks - 1) // ranks
 
     def to_dict(self) -> dict[str, Any]:
         """The ledger in plain Python."""
         return asdict(self)
 
     def summary(self) -> dict[str, int]:
-        """The four figures that runs are compared by, under their metric names."""
-        keys = ("params", "active_params", "flops_per_token", "state_bytes_per_token")
+        """The figures that runs are compared by, under their metric names; what is sent, where there are experts."""
+        keys = ["params", "active_params", "flops_per_token", "state_bytes_per_token"]
+        keys += ["dispatched_per_token"] if self.dispatched_per_token else []
         return {f"ledger/{key}": getattr(self, key) for key in keys}
 
     def __str__(self) -> str:
@@ -51,6 +66,8 @@ class Ledger:
         rows += [("parameters", f"{self.params:,}"), ("active per token", f"{self.active_params:,}")]
         rows += [("forward FLOPs per token", f"{self.flops_per_token:,}")]
         rows += [("state bytes per token", f"{self.state_bytes_per_token:,}")]
+        for ranks in EXPERT_RANKS if self.dispatched_per_token else ():
+            rows.append((f"bytes sent, {ranks} ranks", f"{self.communication(ranks):,}"))
         costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
         table = "\n".join(f"{line.where:<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
         return f"{costs}\n\n{table}"
@@ -70,5 +87,6 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
         flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
         state_bytes_per_token=at_last - model.new_state(1, longest - 1).bytes(),
         state_bytes=at_last,
+        dispatched_per_token=dispatched(model),
         shapes=shapes(model_spec, batch_size),
     )

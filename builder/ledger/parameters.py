@@ -23,6 +23,11 @@ def active(model: LanguageModel) -> int:
     return sum(parameter.numel() for parameter in model.parameters()) - idle
 
 
+def dispatched(model: LanguageModel) -> int:
+    """Numbers of one token that go to experts in a forward pass, over all layers."""
+    return sum(part.dispatched() for part in model.modules() if isinstance(part, FFN))
+
+
 def _component(path: list[str], slots: dict[tuple[int, str], str]) -> str:
     if path[0] != "layers":
         return "norms" if path[0].endswith("_norm") else path[0]

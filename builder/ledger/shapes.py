@@ -32,10 +32,12 @@ def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
 
 
 def _hollow(spec: ModelSpec) -> LanguageModel:
-    """The model with every weight a single number, expanded to the weight's shape."""
+    """The model with every weight and buffer a single number, expanded to its shape."""
     model = build(spec, device="meta").eval()
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             single = torch.zeros((), dtype=weight.dtype).expand(weight.shape)
             setattr(module, name, nn.Parameter(single, requires_grad=False))
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, torch.zeros((), dtype=buffer.dtype).expand(buffer.shape))
     return model

@@ -14,7 +14,7 @@ from .dispatch import count
 class Balance(Section):
     """How much each term weighs in the training loss of every layer with experts; layers are added up.
 
-    aux_loss         X sum_e f_e p_e: 1 when even, X at worst, whatever k is (chapter 3.9; Switch trains with 0.01)
+    aux_loss         X sum_e f_e p_e: 1 when even, X / k at worst (chapter 3.9; Switch trains with 0.01)
     z_loss           mean (log sum_e exp l_e)^2, keeps logits small (Zoph et al. 2022: 0.001)
     sequence_loss    the aux loss of each sequence by itself, in the mean (DeepSeek-V3: 0.0001)
     bias_speed       no loss: once a step each expert's preference moves by so much to where fewer tokens went
@@ -53,7 +53,7 @@ def z_loss(logits: Tensor, real: Tensor | None) -> Tensor:
 def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, sequences: int) -> Tensor:
     """The mean over sequences of X sum_e f_e p_e, f and p of one sequence (DeepSeek-AI 2024, "DeepSeek-V3", 2.1.2).
 
-    The N tokens are those of `sequences` rows, one after the other; a row of padding alone counts as 0.
+    The N tokens are those of `sequences` rows, one after the other; a row of padding alone is no sequence.
     """
     n_experts = probabilities.shape[-1]
     rows = chosen.unflatten(0, (sequences, -1)).flatten(1)  # (B, T k)
@@ -62,7 +62,8 @@ def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, se
     masked = probabilities if real is None else probabilities * real[:, None]
     total = masked.unflatten(0, (sequences, -1)).sum(1)  # (B, X)
     length = total.new_tensor(probabilities.shape[0] // sequences) if real is None else real.view(sequences, -1).sum(1)
-    return n_experts * (share * total / length.clamp_min(1).view(-1, 1)).sum(-1).mean()
+    each = n_experts * (share * total / length.clamp_min(1).view(-1, 1)).sum(-1)  # (B,)
+    return each.mean() if real is None else each.sum() / (length > 0).sum().clamp_min(1)
 
 
 def mean_over_real(values: Tensor, real: Tensor | None) -> Tensor:

@@ -97,12 +97,14 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Group
     """x (M, in) sorted by group, weight (X, out, in), bias (X, out) -> (M, out), by the fastest way there is."""
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         return _EachGroup.apply(x, weight, bias, groups.sizes())
-    own = _own_kernel(x, weight)
-    y = F.grouped_mm(x, weight.mT, offs=groups.ends()) if own else _in_blocks(x, weight, groups)
+    ours = (torch.arange(len(x), device=x.device) < groups.ends()[-1])[:, None]  # (M, 1) false behind the last group
+    if _own_kernel(x, weight):  # it leaves anything there, in the gradient too, which the first `where` keeps from x
+        y = F.grouped_mm(torch.where(ours, x, 0), weight.mT, offs=groups.ends())
+    else:
+        y = _in_blocks(x, weight, groups)
     if bias is not None:
         y = y + bias[groups.of_row(len(x))]
-    rows = torch.arange(len(x), device=x.device)
-    return torch.where((rows < groups.ends()[-1])[:, None], y, 0)  # what torch leaves behind the last group is anything
+    return torch.where(ours, y, 0)
 
 
 def _own_kernel(x: Tensor, weight: Tensor) -> bool:

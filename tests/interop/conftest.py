@@ -20,14 +20,25 @@ IDS = {"vocab_size": 37, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0
 
 
 def made(config):
-    """A model of transformers, every parameter from N(0, 0.2^2): norms and biases too."""
-    config._attn_implementation = "eager"
+    """A model of transformers, every parameter from N(0, 0.2^2), norms and biases too; buffers from N(0, 0.02^2).
+
+    A buffer adds to the scores of experts, which are close to each other: a larger one would choose the same for all.
+    """
+    config._attn_implementation = config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     generator = torch.Generator().manual_seed(1)
+    kept = [buffer for name, buffer in model.named_buffers() if name in model.state_dict()]
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, 0.2, generator=generator)
+        for buffer in kept:
+            buffer.normal_(0.0, 0.02, generator=generator)
     return model
+
+
+def ids(*shape):
+    """Tokens of that shape, always the same."""
+    return torch.randint(IDS["vocab_size"], shape, generator=torch.Generator().manual_seed(0))
 
 
 def ours(folder):
@@ -41,7 +52,10 @@ def ours(folder):
 def theirs(folder):
     """The model in a folder, as transformers loads it."""
     kernel = COMPUTED_BY.get(fields(folder)["model_type"], "eager")
-    return transformers.AutoModelForCausalLM.from_pretrained(folder, attn_implementation=kernel).eval()
+    loaded = transformers.AutoModelForCausalLM.from_pretrained(
+        folder, attn_implementation=kernel, experts_implementation="eager"
+    )
+    return loaded.eval()
 
 
 def tensors(folder):

@@ -7,8 +7,8 @@ from safetensors.torch import save_file
 
 from builder import ArchlabError, import_hf
 from builder.interop.hf_config import HFConfig
-from tests.interop.conftest import made, ours, tensors
-from tests.interop.test_families import GPT2, LLAMA, ids
+from tests.interop.cases import GPT2, LLAMA
+from tests.interop.conftest import ids, made, ours, tensors
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_it_is_read_as_it_stands(llama):
         ("sliding_window", 32),
         ("clip_qkv", 8.0),
         ("use_qk_norm", True),
-        ("hidden_act", "quick_gelu"),
+        ("hidden_act", "mish"),
         ("rope_scaling", {"type": "mrope", "mrope_section": [1, 1, 2]}),
         ("rope_theta", 7.0),  # while rope_parameters says 10000
         ("quantization_config", {"quant_method": "awq"}),

@@ -11,8 +11,8 @@ from builder.interop.facts import Facts
 from builder.interop.family import find
 from builder.interop.hf_config import HFConfig
 from builder.interop.windows import tile
-from tests.interop.conftest import fields, made, ours
-from tests.interop.test_families import CASES, FAR, NEAR, ids
+from tests.interop.cases import CASES, FAR, NEAR
+from tests.interop.conftest import fields, ids, made, ours
 
 LINEAR = {"rope_type": "linear", "factor": 4.0}
 CHANGES = [

@@ -9,8 +9,8 @@ from builder import ArchlabError, build, import_hf
 from builder.interop.facts import Facts
 from builder.interop.family import find
 from builder.interop.hf_config import HFConfig
-from tests.interop.conftest import fields, made, ours, theirs
-from tests.interop.test_families import CASES, ids
+from tests.interop.cases import CASES
+from tests.interop.conftest import fields, ids, made, ours, theirs
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def saved(tmp_path):
     ("case", "path", "value"),
     [
         ("gpt_neox", "head_dim", 16),
-        ("gpt_neox", "hidden_act", "quick_gelu"),
+        ("gpt_neox", "hidden_act", "mish"),
         ("gptj", "rotary", False),
         ("gptj", "rotary_dim", 12),
         ("gptj", "scale_attn_weights", False),

@@ -10,8 +10,8 @@ from builder import ArchlabError, import_hf
 from builder.interop.bring import note_on
 from builder.interop.run_folder import import_run
 from builder.interop.tokenizer import read_tokenizer
-from tests.interop.conftest import fields, made, ours, theirs
-from tests.interop.test_families import CASES, LLAMA, ids
+from tests.interop.cases import CASES, LLAMA
+from tests.interop.conftest import fields, ids, made, ours, theirs
 
 
 @pytest.fixture

@@ -74,6 +74,25 @@ MISTRAL = {"num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": 4096
 MISTRAL |= {"rms_norm_eps": 1e-5, "tie_word_embeddings": False, "max_position_embeddings": 32768}
 SMALL_GEMMA3 = {"vocab_size": 262144, "sliding_window": 512, "rope_scaling": None, "max_position_embeddings": 32768}
 
+MIXTRAL = {"num_key_value_heads": 8, "vocab_size": 32000, "rope_theta": 1000000.0, "max_position_embeddings": 32768}
+MIXTRAL |= {"num_local_experts": 8, "num_experts_per_tok": 2, "router_aux_loss_coef": 0.02}
+QWEN3_MOE = {"num_key_value_heads": 4, "head_dim": 128, "vocab_size": 151936, "rope_theta": 1000000.0}
+QWEN3_MOE |= {"max_position_embeddings": 40960, "num_experts": 128, "num_experts_per_tok": 8, "norm_topk_prob": True}
+QWEN3_MOE |= {"moe_intermediate_size": 768, "router_aux_loss_coef": 0.001, "tie_word_embeddings": False}
+OLMOE = {"num_key_value_heads": 16, "vocab_size": 50304, "rope_theta": 10000.0, "max_position_embeddings": 4096}
+OLMOE |= {"num_experts": 64, "num_experts_per_tok": 8, "router_aux_loss_coef": 0.01, "norm_topk_prob": False}
+STRETCHED = {"rope_type": "yarn", "beta_fast": 32.0, "beta_slow": 1.0, "original_max_position_embeddings": 4096}
+DEEPSEEK = {"num_key_value_heads": 128, "vocab_size": 129280, "q_lora_rank": 1536, "kv_lora_rank": 512}
+DEEPSEEK |= {"qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128, "first_k_dense_replace": 3}
+DEEPSEEK |= {"n_routed_experts": 256, "n_shared_experts": 1, "num_experts_per_tok": 8, "moe_intermediate_size": 2048}
+DEEPSEEK |= {"n_group": 8, "topk_group": 4, "norm_topk_prob": True, "routed_scaling_factor": 2.5}
+DEEPSEEK |= {"rope_scaling": STRETCHED | {"factor": 40.0, "mscale": 1.0, "mscale_all_dim": 1.0}}
+DEEPSEEK |= {"rope_theta": 10000.0, "max_position_embeddings": 163840, "tie_word_embeddings": False}
+GPT_OSS = {"num_key_value_heads": 8, "head_dim": 64, "vocab_size": 201088, "sliding_window": 128}
+GPT_OSS |= {"num_local_experts": 32, "num_experts_per_tok": 4, "swiglu_limit": 7.0, "router_aux_loss_coef": 0.9}
+GPT_OSS |= {"rope_scaling": STRETCHED | {"factor": 32.0, "truncate": False}, "rope_theta": 150000.0}
+GPT_OSS |= {"max_position_embeddings": 131072, "tie_word_embeddings": False}
+
 PUBLISHED = {
     "gpt2": gpt2(768, 12, 12),
     "gpt2_medium": gpt2(1024, 24, 16),
@@ -110,13 +129,31 @@ PUBLISHED = {
     "olmo2_7b": olmo2(4096, 32, 32, 11008),
     "olmo2_13b": olmo2(5120, 40, 40, 13824),
     "olmo2_32b": olmo2(5120, 64, 40, 27648, 8),
+    "mixtral_8x7b": decoder("mixtral", 4096, 32, 32, 14336, **MIXTRAL),
+    "qwen3_30b_a3b": decoder("qwen3_moe", 2048, 48, 32, 6144, **QWEN3_MOE),
+    "olmoe_1b_7b": decoder("olmoe", 2048, 16, 16, 1024, **OLMOE),
+    "deepseek_v3": decoder("deepseek_v3", 7168, 61, 128, 18432, **DEEPSEEK),
+    "gpt_oss_20b": decoder("gpt_oss", 2880, 24, 64, 2880, **GPT_OSS),
 }
 
 
 @cache
-def parameters(name: str) -> int:
-    """The parameters of the model of transformers, a tied table once; nothing is allocated."""
+def sizes(name: str) -> dict[str, int]:
+    """The parameters of the model of transformers by name, a tied table once; nothing is allocated."""
     config = AutoConfig.for_model(**PUBLISHED[name])
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
-    return sum({id(weight): weight.numel() for weight in model.parameters()}.values())
+    return {name: weight.numel() for name, weight in model.named_parameters()}
+
+
+def parameters(name: str) -> int:
+    """How many there are."""
+    return sum(sizes(name).values())
+
+
+def active(name: str) -> int:
+    """How many of them one token meets: of stacked experts as many as it goes to."""
+    experts = sum(size for key, size in sizes(name).items() if ".mlp.experts." in key)
+    config = AutoConfig.for_model(**PUBLISHED[name])
+    met = experts * config.num_experts_per_tok // config.num_local_experts if experts else 0
+    return parameters(name) - experts + met

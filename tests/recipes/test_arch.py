@@ -14,13 +14,23 @@ from builder.finding import Status
 from builder.interop.family import find
 from builder.interop.hf_config import HFConfig
 from builder.spec import ModelSpec, RunSpec
-from tests.recipes.published import PUBLISHED, parameters
+from tests.recipes.published import PUBLISHED, active, parameters
 
 FOLDER = ROOT / "recipes" / "arch"
 NAMES = sorted(file.stem for file in FOLDER.glob("*.yaml"))
 PROBED = ("gpt2", "pythia_70m", "llama3_405b", "mistral_7b", "qwen3_0.6b", "gemma2_27b", "gemma3_27b", "olmo2_32b")
+PROBED += ("mixtral_8x7b", "qwen3_30b_a3b", "olmoe_1b_7b", "deepseek_v3", "gpt_oss_20b")
 TRAINED = {"mistral_7b": 8192} | {name: 32768 for name in NAMES if name.startswith("qwen3")}
 """Lengths where the paper says less than the config (Jiang et al. 2023, table 1; Yang et al. 2025, section 3.2)."""
+BALANCED = {"olmoe_1b_7b": {"z_loss": 0.001}, "deepseek_v3": {"sequence_loss": 0.0001}}
+"""Losses that the paper states and the config doesn't (Muennighoff et al. 2024, table 1; DeepSeek-AI 2024, 4.2)."""
+STATED = {  # billions, all and active
+    "mixtral_8x7b": (46.7, 12.9),
+    "qwen3_30b_a3b": (30.5, 3.3),
+    "olmoe_1b_7b": (6.9, 1.3),
+    "deepseek_v3": (671, 37),
+    "gpt_oss_20b": (20.9, 3.6),
+}
 SOURCE = re.compile(r"\(.*\b20\d\d\b.*\)")
 
 
@@ -38,11 +48,13 @@ def header(text: str) -> list[str]:
     return [line.lstrip("# ") for line in text.splitlines() if line.startswith("#")]
 
 
-def count_in(text: str) -> int:
-    """The parameters that a header states."""
-    counts = re.findall(r": ([\d,]+) parameters\.$", "\n".join(header(text)), re.MULTILINE)
+def counts_in(text: str) -> tuple[int, int]:
+    """The parameters that a header states, all and active; the same where it states one count."""
+    stated = r": ([\d,]+) parameters(?:, ([\d,]+) active per token)?\.$"
+    counts = re.findall(stated, "\n".join(header(text)), re.MULTILINE)
     assert len(counts) == 1, "a header states one count"
-    return int(counts[0].replace(",", ""))
+    whole, part = (int(count.replace(",", "") or 0) for count in counts[0])
+    return whole, part or whole
 
 
 def described(model: ModelSpec) -> dict[str, Any]:
@@ -57,8 +69,10 @@ def _layers(model: ModelSpec) -> Iterator[Any]:
     for layer in model.layers:
         mixer, ffn = (part.config for part in layer.parts)
         attention: Any = mixer
-        width = attention.head_width(model.d_model)
-        resolved = {"n_kv_heads": attention.kv_heads, "d_head": width, "bias": sorted(attention.biased)}
+        width = attention.d_head or model.d_model // attention.n_heads
+        resolved = {"n_kv_heads": getattr(attention, "kv_heads", None), "d_head": width}
+        resolved |= {"bias": sorted(getattr(attention, "biased", ()))}
+        width += getattr(attention, "d_rope", 0)
         position = (attention.position or model.position).model_dump(mode="json", exclude_none=True)
         resolved |= {"scale": round(attention.scale or width**-0.5, 12)}
         resolved |= {"position": {"length": model.train_length} | position}  # a table is as long, unless it says more
@@ -72,7 +86,9 @@ def published(name: str) -> dict[str, Any]:
     if name in TRAINED:
         model = model.model_copy(update=dict.fromkeys(("train_length", "deploy_length"), TRAINED[name]))
     known = described(model)
-    for mixer, _ in known["layers"]:
+    for mixer, ffn in known["layers"]:
+        if ffn.get("balance"):
+            ffn["balance"] |= BALANCED.get(name, {})
         if scaling := mixer["position"].get("scaling"):  # linear scaling computes nothing with it: no config says it
             scaling["original_length"] = scaling["original_length"] or 32768
     return known
@@ -93,13 +109,27 @@ def test_header_ledger_and_transformers_agree(name: str):
     text = (FOLDER / f"{name}.yaml").read_text("utf-8")
     assert f"python -m recipes.check arch={name}" in header(text)
     assert any(SOURCE.search(line) for line in header(text)), "the paper, with its year"
-    assert count_in(text) == parameters(name)
+    assert counts_in(text) == (parameters(name), active(name))
     assert f"{parameters(name):,} parameters" in {finding.found for finding in checked(name).findings}
+    costs = ledger(loaded(name).model)
+    assert (costs.params, costs.active_params) == (parameters(name), active(name))
+
+
+@pytest.mark.parametrize("name", STATED)
+def test_of_experts_as_much_is_active_as_their_papers_say(name: str):
+    """gpt-oss's card leaves the embedding out."""
+    embedding = PUBLISHED[name]["vocab_size"] * PUBLISHED[name]["hidden_size"] if name == "gpt_oss_20b" else 0
+    found = parameters(name), active(name) - embedding
+    assert found == pytest.approx([1e9 * billions for billions in STATED[name]], rel=0.02)
+
+
+def test_every_mixture_is_compared_with_what_its_paper_says():
+    assert set(STATED) == {name for name in NAMES if active(name) < parameters(name)}
 
 
 def test_a_header_without_its_count_is_seen():
     with pytest.raises(AssertionError, match="one count"):
-        count_in("# A model of 12 parameters.\nmodel: {d_model: 12}\n")
+        counts_in("# A model of 12 parameters.\nmodel: {d_model: 12}\n")
 
 
 def test_a_bias_less_is_counted():

@@ -72,10 +72,10 @@ def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Sit
     found = f"d_ff {d_ff} = {d_ff / site.d_model:.3g} d, {activation}, {'with' if bias else 'no'} bias"
     weights = matrices * site.d_model * d_ff
     if d_ff * site.copies < site.d_model:
-        several = f", nor can {site.copies} of them" if site.copies > 1 else ""
+        several = f", nor can {site.copies} such" if site.copies > 1 else ""
         rule = f"an ffn narrower than the stream can't carry what it reads{several}"
         return Finding(
             Status.WARN, 1, "d_ff", found, rule, f"d_ff={4 * site.d_model}, or {8 * site.d_model // 3} when gated"
         )
-    whose = f"of each of the {site.copies} that a token passes" if site.copies > 1 else "a layer"
+    whose = f"in one of {site.copies} ffns that a token passes" if site.copies > 1 else "a layer"
     return Finding(Status.PASS, 1, "d_ff", found, f"{matrices} d d_ff = {weights:,} weights {whose}")

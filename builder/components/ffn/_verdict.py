@@ -10,13 +10,19 @@ from builder.finding import Finding, Status
 from builder.model.balance import Balance
 from builder.model.seats import capacity
 
+_TERMS = {
+    "aux_loss": "aux_loss is X sum_e f_e p_e of each layer, 1 when tokens are spread evenly",
+    "z_loss": "z_loss is the mean square of log sum_e exp l_e",
+    "sequence_loss": "sequence_loss is the aux loss of each sequence by itself",
+    "bias_speed": "bias_speed moves preferences once a step, outside of any gradient",
+}
+
 
 def judge(config: Any, site: Site) -> Iterator[Finding]:
-    """Every finding about the config of a mixture; paths are relative to its slot."""
+    """Whether its parts go together, and what that means; paths are relative to its slot."""
     yield from _choice(config)
     if config.top_k <= config.n_experts:
         yield from config.router.component.judge(config.router, config.n_experts, config.top_k, site)
-    yield from _balance(config)
     yield from _order(config, site)
     if config.eval_capacity_factor is not None:
         rule = "an answer depends on what else is in its pass: prefill, decode and batches of other sizes differ"
@@ -25,7 +31,8 @@ def judge(config: Any, site: Site) -> Iterator[Finding]:
 
 
 def judge_pass(config: Any, tokens: int) -> Iterator[Finding]:
-    """Whether the capacity leaves an expert anything to do, in a training pass over so many tokens."""
+    """What balances the load, and whether the capacity leaves an expert anything to do in a pass over so many tokens."""
+    yield from _balance(config)
     if config.capacity_factor is None:
         rule = "dropless: an expert takes all tokens that choose it"
         yield Finding(Status.PASS, 5, "capacity_factor", "no capacity", rule)
@@ -68,6 +75,8 @@ def _balance(config: Any) -> Iterator[Finding]:
         if by_itself:
             rule = "each expert takes as many tokens as every other"
             yield Finding(Status.PASS, 5, "balance", f"by {config.router.name}", rule)
+        elif nothing_to_choose:
+            yield Finding(Status.PASS, 5, "balance", "none", "every token goes to every expert: nothing can be uneven")
         elif balance is None:
             rule = "nothing keeps the router from sending all tokens to a few experts (chapter 3.9)"
             fix = "balance={aux_loss: 0.01}, or balance=false if none is wanted"
@@ -82,8 +91,7 @@ def _balance(config: Any) -> Iterator[Finding]:
         why = f"{config.router.name} balances by construction" if by_itself else "every token goes to every expert"
         yield Finding(Status.WARN, 5, "balance", found, f"without effect: {why}", "balance=false")
     else:
-        rule = "each layer's losses are added; aux_loss is X sum_e f_e p_e, 1 when tokens are spread evenly"
-        yield Finding(Status.PASS, 5, "balance", found, rule)
+        yield Finding(Status.PASS, 5, "balance", found, "; ".join(_TERMS[name] for name in weights))
 
 
 def _order(config: Any, site: Site) -> Iterator[Finding]:

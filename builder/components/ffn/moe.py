@@ -11,7 +11,7 @@ from pydantic import PositiveFloat, PositiveInt, ValidatorFunctionWrapHandler, W
 from torch import Tensor
 
 from builder.component import Config as BaseConfig
-from builder.component import Room, Site, refuse_all
+from builder.component import Room, Site, refuse, refuse_all
 from builder.components.ffn import FFN
 from builder.finding import Finding
 from builder.model.balance import Balance, aux_loss, sequence_loss, z_loss
@@ -25,7 +25,12 @@ from ._verdict import judge, judge_pass
 
 
 def _section_or_false(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
-    return value if value is None or value is False else Balance.model_validate(value)
+    """So that a fault is told of the key that has it, and not of each thing that might have stood there."""
+    if value is None or value is False or isinstance(value, Balance):
+        return value
+    if not isinstance(value, dict):
+        refuse("", value, "a section of keys, or false for none", "balance={aux_loss: 0.01}")
+    return Balance.model_validate(value)
 
 
 @register("ffn", "moe")
@@ -73,7 +78,7 @@ class MoE(FFN):
             rule = "it must transform each position alone, and this one looks at the others of a pass"
             faults = [(f"{slot}.name", ffn.name, rule, f"{slot}.name=glu") for slot, ffn in mixed.items()]
             if self.shared_gate and self.shared is None:
-                faults.append(("shared_gate", "true", "there is no shared expert to be gated", "shared={name: glu}"))
+                faults.append(("shared_gate", True, "there is no shared expert to be gated", "shared={name: glu}"))
             if self.overflow != "drop" and not (self.capacity_factor or self.eval_capacity_factor):
                 rule = "nothing overflows without a capacity"
                 faults.append(("overflow", self.overflow, rule, "capacity_factor=1.25"))
@@ -165,9 +170,10 @@ class MoE(FFN):
 
     @classmethod
     def inner(cls, config: MoE.Config, site: Site) -> Iterable[tuple[str, BaseConfig, Site]]:
-        yield "expert", config.expert, replace(site, copies=config.top_k)
+        together = replace(site, copies=config.top_k + (config.shared is not None))
+        yield "expert", config.expert, together
         if config.shared is not None:
-            yield "shared", config.shared, site
+            yield "shared", config.shared, together
 
     @classmethod
     def check(cls, config: MoE.Config, site: Site) -> Iterable[Finding]:

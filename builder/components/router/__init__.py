@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -87,6 +87,13 @@ class Router(nn.Module, Component):
         """b_x <- b_x + speed sign(mean - n_x): experts that fewer chose are preferred (Wang et al. 2024)."""
         if self.preference is not None:
             self.preference += speed * (counts.mean() - counts).sign()
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Self:
+        kept = self.preference
+        super()._apply(fn, recurse)
+        if kept is not None and self.preference.dtype.itemsize < 4:  # 0.5 + 0.001 is 0.5 in bfloat16: it'd stand still
+            self.preference = kept.to(self.preference.device, torch.float32)
+        return self
 
     def flops(self, tokens: int) -> int:
         """FLOPs of a forward pass over one sequence, two for each multiply-add; the checklist counts and compares."""

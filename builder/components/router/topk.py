@@ -48,8 +48,9 @@ class TopK(Router):
 
     def __init__(self, config: Any, d_model: int, n_experts: int, top_k: int, learns: bool = False):
         super().__init__(config, d_model, n_experts, top_k, learns)
-        how: tuple[Score, Weights] = self.scored_by(config)
-        self.score, self.weights = how
+        self.score: Score
+        self.weights: Weights
+        self.score, self.weights = self.scored_by(config)
 
     @classmethod
     def scored_by(cls, config: Any) -> tuple[Score, Weights]:

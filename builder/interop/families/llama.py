@@ -10,23 +10,28 @@ from builder.interop.rule import Rule
 
 _LAYER, _OURS = "model.layers.{n}", "layers.{n}"
 
-SIZES = (
+STREAM = (
     Field("d_model", "hidden_size"),
     Field("n_layers", "num_hidden_layers"),
     Field("attention.n_heads", "num_attention_heads"),
     Field("attention.dropout", "attention_dropout", 0.0),
-    Field("ffn.d_ff", "intermediate_size"),
 )
 """Fields that all descendants of Llama have alike."""
-TENSORS = (
+SIZES = (*STREAM, Field("ffn.d_ff", "intermediate_size"))
+"""Fields that those with a dense ffn have alike."""
+AROUND = (
     Rule("model.embed_tokens", "embedding"),
+    *(Rule(f"{_LAYER}.mlp.{name}_proj", f"{_OURS}.ffn.{name}") for name in ("gate", "up", "down")),
+    Rule("model.norm", "final_norm"),
+    Rule("lm_head", "head"),
+)
+"""The tensors around the attentions, but for the norms of a layer."""
+TENSORS = (
+    *AROUND,
     *(
         Rule(f"{_LAYER}.self_attn.{name}", f"{_OURS}.mixer.{name.removesuffix('_proj')}")
         for name in ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
     ),
-    *(Rule(f"{_LAYER}.mlp.{name}_proj", f"{_OURS}.ffn.{name}") for name in ("gate", "up", "down")),
-    Rule("model.norm", "final_norm"),
-    Rule("lm_head", "head"),
 )
 """The tensors that all descendants of Llama have alike: all but the norms of a layer."""
 
