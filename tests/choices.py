@@ -5,12 +5,18 @@ from typing import Any
 
 from builder import compose
 
-SIZES = ("model.d_model=32", "model.attention.n_heads=4", "model.ffn.d_ff=48")
+SIZES = ("model.d_model=32", "model.attention.n_heads=4")
+# what else is narrow, of those that have more to be narrowed
+NARROW = {
+    ("ffn", "glu"): ("model.ffn.d_ff=48",),
+    ("ffn", "mlp"): ("model.ffn.d_ff=48",),
+    ("ffn", "moe"): ("model.ffn.expert.d_ff=24",),
+}
 
 
 @cache
 def _slot(room: str, name: str) -> dict[str, Any]:
-    return compose([f"model/{room}={name}", *SIZES])["model"][room]
+    return compose([f"model/{room}={name}", *SIZES, *NARROW.get((room, name), ())])["model"][room]
 
 
 def slot(room: str, name: str, **knobs: Any) -> dict[str, Any]:

@@ -42,6 +42,14 @@ TINY = [
     "sample.max_new_tokens=4",
     "sample.seed=0",
 ]
+MOE = [
+    "model/ffn@model.moe=moe",
+    "model.pattern=[attention+moe,attention+ffn,attention+moe]",
+    "model.n_layers=3",
+    "model.moe.n_experts=4",
+    "model.moe.expert.d_ff=16",
+]
+"""Gives it three layers: experts, four of them, in the first and the last."""
 
 
 def overrides(folder: Path, *more: str) -> list[str]:

@@ -21,7 +21,7 @@ _HASH = "# hash: "
 
 class RunFolder:
     """outputs/<experiment>/<run>/: config.yaml, checklist.json, sheet.md, metrics.jsonl, summary.json, checkpoints/,
-    samples/, and wandb/ when W&B is on."""
+    samples/, moe_load.png where there are experts, and wandb/ when W&B is on."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from builder.ledger import Ledger
+from builder.ledger import EXPERT_RANKS, Ledger
 from builder.spec import RunSpec
 
 
 def sheet(spec: RunSpec, ledger: Ledger) -> str:
-    """Layers, parameters by component, FLOPs, state bytes, kernels and shapes of the model that a run trains."""
+    """Layers, parameters, FLOPs, state bytes, bytes sent, kernels and shapes of the model that a run trains."""
     model = spec.model
     sizes = {
         "d_model": model.d_model,
@@ -23,6 +23,8 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
         "forward FLOPs per token": ledger.flops_per_token,
         "state bytes per token": ledger.state_bytes_per_token,
     }
+    if ledger.dispatched_per_token:  # there and back in a forward pass, in float32
+        costs |= {f"bytes sent per token, {ranks} ranks": ledger.communication(ranks) for ranks in EXPERT_RANKS}
     layers = [
         (str(layer.index), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts)) for layer in model.layers
     ]

@@ -20,6 +20,7 @@ from builder.spec import RunSpec
 from . import wandb
 from .folder import RunFolder
 from .metrics import Axes, rewind
+from .routing import render as routing
 from .sample import request, sample
 from .sheet import sheet
 
@@ -101,6 +102,8 @@ def _run(
     status = "failed"
     try:
         model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, checkpoint)
+        if metrics["routing"]:
+            console.print(routing(metrics["routing"], spec.model))
         folder.write(f"samples/step-{metrics['step']}.txt", sample(model, corpus.tokenizer, spec.sample, console))
         status = "completed"
         folder.summarise(status, seconds=round(time.time() - started, 1), reason=None, **metrics)

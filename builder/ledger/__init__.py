@@ -13,7 +13,6 @@ from builder.spec import ModelSpec
 from .parameters import active, by_component, dispatched
 from .shapes import shapes
 
-
 EXPERT_RANKS = (2, 4, 8)
 """Over how many ranks the reports spread experts, where they say what is sent."""
 

@@ -33,8 +33,8 @@ class Shape:
 class Aux:
     """What layers report beside their output: `losses` are added to the training loss, `stats` are logged.
 
-    `tallies` are counted in training, by the module that counts: they are summed over everything that one optimizer
-    step reads, and given to the module's `settle`. `shapes` is None unless someone keeps the shape ledger.
+    `tallies`, int64, are counted in training, by the module that counts: they are summed over everything that one
+    optimizer step reads, and given to the module's `settle`. `shapes` is None unless someone keeps the shape ledger.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)

@@ -64,7 +64,7 @@ class GroupedLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """x (M, in), sorted by group -> (M, out); rows that belong to no group give zeros."""
-        kind = x.device.type
+        kind = "cpu" if x.is_meta else x.device.type  # autocast knows of no meta
         weight, bias = self.weight, self.bias
         if torch.is_autocast_enabled(kind):  # which knows of no grouped product
             dtype = torch.get_autocast_dtype(kind)

@@ -16,6 +16,7 @@ from rich.console import Console
 from builder import targets
 from builder.data.corpus import Corpus
 from builder.errors import ConfigError, Problem
+from builder.experiments.load import describe
 from builder.experiments.metrics import Axes, finite
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
@@ -24,6 +25,7 @@ from builder.spec import RunSpec
 from .callbacks.checkpoint import Best
 from .callbacks.interrupt import Interrupt, Interrupted
 from .callbacks.progress import ProgressBar
+from .callbacks.routing import Routing
 from .callbacks.speed import Speed
 from .checkpoint import AtomicIO
 from .jsonl import JsonlLogger
@@ -54,11 +56,12 @@ def fit(
         made = targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary)
         loggers += [made] if made is not None else []  # one that couldn't start has said so
     callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
+    training, routing = Training(spec, model, corpus), Routing()
     with _quiet(), Interrupt(console) as interrupt:
         trainer: L.Trainer = targets.instantiate(
             spec.trainer,
             logger=loggers,
-            callbacks=[*callbacks, Speed(axes.tokens_per_step), ProgressBar(console), interrupt],
+            callbacks=[*callbacks, routing, Speed(axes.tokens_per_step), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
             max_epochs=-1,
@@ -69,7 +72,7 @@ def fit(
             num_sanity_val_steps=0,
         )
         try:
-            trainer.fit(Training(spec, model, corpus), ckpt_path=str(checkpoint) if checkpoint else None)
+            trainer.fit(training, ckpt_path=str(checkpoint) if checkpoint else None)
         except SystemExit:  # what Lightning makes of a KeyboardInterrupt
             raise Interrupted("stopped at once") from None
     best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
@@ -77,6 +80,7 @@ def fit(
         "step": trainer.global_step,
         "last": {name: finite(float(value)) for name, value in trainer.callback_metrics.items()},
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
+        "routing": describe(routing.last(training)[0]),
         "threads": torch.get_num_threads(),
     }
 

@@ -18,6 +18,7 @@ from builder.spec import RunSpec
 
 from .checkpoint import pack, unpack
 from .objective import Task
+from .tallies import Tallies
 
 
 class Training(L.LightningModule):
@@ -29,12 +30,15 @@ class Training(L.LightningModule):
         objective: Any = spec.objective.component
         self.objective = objective(spec.objective)
         self._window: list[Tensor] = []  # of each step since the last log line: (2,), summed loss and targets
+        self.tallies = Tallies()
+        self._kept: dict[str, Tensor] = {}  # the tallies of a checkpoint, until the device is known
         self._summed: list[tuple[Tensor, Tensor]] = []
         # The method, not the model: names stay as they are, and generation, whose lengths vary, is not compiled.
         self._forward: Any = torch.compile(model.forward) if spec.compile else model.forward
 
     def on_train_start(self) -> None:
         self._window = [sums.to(self.device) for sums in self._window]
+        self.tallies.restore(self.model, self._kept, self.device)
         progress = self.trainer.fit_loop.epoch_loop.batch_progress
         progress.total.ready = progress.total.completed  # a checkpoint is written when the next batch is ready
 
@@ -48,9 +52,16 @@ class Training(L.LightningModule):
     def training_step(self, batch: dict[str, Tensor], index: int) -> Tensor:
         total, count, aux = self._losses(batch)
         self._window.append(torch.stack([total.detach(), count]))
-        if aux.stats and (self.global_step + 1) % self._log_every == 0:
-            self.log_dict(aux.stats)
-        return total / count.clamp_min(1) + sum(aux.losses.values())  # a batch without targets has loss 0, not 0/0
+        self.tallies.add(aux)
+        added = sum(aux.losses.values())
+        told = aux.stats | ({"train/aux_loss": added.detach()} if isinstance(added, Tensor) else {})
+        if told and (self.global_step + 1) % self._log_every == 0:
+            self.log_dict(told)
+        return total / count.clamp_min(1) + added  # a batch without targets has loss 0, not 0/0
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        super().optimizer_step(*args, **kwargs)  # which runs the last pass of the step too
+        self.tallies.settle(self._over_ranks)
 
     def on_train_batch_end(self, outputs: Any, batch: Any, index: int) -> None:
         if self.global_step == self.spec.steps:
@@ -98,11 +109,13 @@ class Training(L.LightningModule):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         pack(checkpoint, self.spec)
+        checkpoint["tallies"] = self.tallies.state(self.model)
         checkpoint["window"] = torch.stack(self._window).cpu() if self._window else torch.empty(0, 2)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         unpack(checkpoint, self.spec)
         self._window = list(checkpoint["window"].unbind())
+        self._kept = checkpoint.get("tallies", {})
 
     def _losses(self, batch: dict[str, Tensor]) -> tuple[Tensor, Tensor, Aux]:
         """(summed loss, how many targets, what layers reported beside)."""

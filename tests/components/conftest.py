@@ -1,4 +1,4 @@
-"""What a component needs to be tried alone: a site, a context, and the Config of any registered name."""
+"""What a component needs to be tried alone: a site, a context, the Config of any registered name, a mixture."""
 
 import pytest
 import torch
@@ -60,3 +60,15 @@ def wide():
         return module
 
     return draw
+
+
+@pytest.fixture
+def moe(config, site, wide):
+    """moe(causal=True, **knobs): (its Config, a mixture of four experts of which a token passes two, drawn wide)."""
+
+    def make(causal=True, **knobs):
+        usual = dict(n_experts=4, top_k=2, expert={"name": "glu", "d_ff": 6}, router={"name": "topk"}, balance=False)
+        chosen = config("ffn", "moe", **usual | knobs)
+        return chosen, wide(chosen.component(chosen, site(d_model=8, causal=causal)))
+
+    return make

@@ -43,3 +43,24 @@ def test_layers_and_costs_are_there(written):
 )
 def test_the_kernel_of_each_slot_is_there(written, overrides, line):
     assert line in written(*LOCAL, *overrides)
+
+
+MOE = ["model/ffn@model.moe=moe", "model.pattern=[attention+moe,attention+ffn,attention+moe]"]
+MOE += ["model.moe.n_experts=8", "model.moe.top_k=2", "model.moe.expert.d_ff=24"]
+
+
+def test_experts_are_told_of_by_layer_with_what_is_active_and_what_is_sent(written):
+    text = written(*MOE)
+    assert "| 0 | attention (gqa) + moe (moe) |" in text and "| 1 | attention (gqa) + ffn (glu) |" in text
+    embedding, attention, norms, ffn = 258 * 32, 3 * 3 * 32 * 32, 7 * 32, 3 * 32 * 48  # half as many KV heads
+    router, expert = 8 * 32, 3 * 32 * 24
+    beside = embedding + attention + norms + ffn + 2 * router
+    assert f"| all parameters | {beside + 2 * 8 * expert:,} |" in text
+    assert f"| active per token | {beside + 2 * 2 * expert:,} |" in text
+    for ranks in (2, 4, 8):  # two layers, two experts each, there and back, four bytes a number
+        sent = 2 * 2 * 32 * 2 * 4 * (ranks - 1) // ranks
+        assert f"| bytes sent per token, {ranks} ranks | {sent:,} |" in text
+
+
+def test_without_experts_nothing_is_sent(written):
+    assert "bytes sent" not in written()

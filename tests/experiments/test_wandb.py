@@ -13,7 +13,7 @@ import wandb
 from wandb.proto import wandb_internal_pb2
 
 from builder.experiments.train import Stopped
-from tests.tiny_run import only_run, plant, rows, summary, trained
+from tests.tiny_run import MOE, only_run, plant, rows, summary, trained
 
 WANDB = "logger=wandb_offline"
 
@@ -77,6 +77,27 @@ def test_a_completed_run_and_one_after_it(tmp_path):
         assert [row["val/loss"] for row in validations] == losses
     axes = [metric.step_metric for metric in of_kind(first, "metric") if metric.glob_name == "*"]
     assert axes[-1] == "step"  # after Lightning's own: the last one counts
+
+
+def test_routing_is_there_as_numbers_and_as_a_picture(tmp_path):
+    path = trained(tmp_path, WANDB, *MOE).path
+    exit_code(path)
+    history = [items(record.item) for record in of_kind(path, "history")]
+    lines = [row for row in history if "moe/all/entropy" in row]
+    figures = [{key: row[key] for key in row if key.startswith("moe/")} for row in rows(path) if "moe/0/dead" in row]
+    assert [{key: row[key] for key in row if key.startswith("moe/")} for row in lines] == figures
+    assert [(row["step"], row["tokens"]) for row in lines] == [(step, step * 64) for step in (3, 6, 9, 12)]
+    pictures = [row for row in history if "moe/load/filenames" in row]
+    assert [row["step"] for row in pictures] == [4, 8, 12], "at each validation; the last one is also the end"
+    (file,) = path.glob(f"wandb/offline-run-*/files/{pictures[-1]['moe/load/filenames'][0]}")
+    assert file.read_bytes() == (path / "moe_load.png").read_bytes()
+
+
+def test_without_experts_there_is_no_routing(tmp_path):
+    path = trained(tmp_path, WANDB, "trainer.max_steps=4").path
+    exit_code(path)
+    keys = {key for record in of_kind(path, "history") for key in items(record.item)}
+    assert "val/loss" in keys and not any(key.startswith("moe/") for key in keys)
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,12 @@ def attention(request):
     return request.param
 
 
+@pytest.fixture(params=registry.names("ffn"))
+def ffn(request):
+    """The name of each feed-forward part there is."""
+    return request.param
+
+
 @pytest.fixture(params=registry.names("kernel"))
 def kernel(request):
     """The name of each kernel there is."""

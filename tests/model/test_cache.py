@@ -51,6 +51,14 @@ def test_every_attention_reads_a_state(tiny, ids, scheme, attention, knobs):
         assert (in_parts(model, tokens, split) - whole).abs().max() <= 1e-5 * max(1, whole.abs().max())
 
 
+@torch.no_grad()
+def test_every_ffn_goes_with_a_state(tiny, ids, ffn):
+    model, tokens = tiny(ffn=ffn), ids(2, LENGTH)
+    whole = model(tokens).logits
+    for split in ([5, 1, 5, 1], [1] * LENGTH, [2, 4, 6]):
+        assert (in_parts(model, tokens, split) - whole).abs().max() <= 1e-5 * max(1, whole.abs().max())
+
+
 @pytest.mark.parametrize("split", splits(), ids=str)
 @torch.no_grad()
 def test_any_split_of_a_left_padded_batch_equals_each_row_alone(tiny, ids, scheme, split):
@@ -61,6 +69,16 @@ def test_any_split_of_a_left_padded_batch_equals_each_row_alone(tiny, ids, schem
     logits = in_parts(model, tokens, split, real)
     assert logits.isfinite().all()
     for row, count in enumerate(pads):
+        alone = model(tokens[row : row + 1, count:]).logits
+        assert (logits[row : row + 1, count:] - alone).abs().max() <= 1e-5
+
+
+@torch.no_grad()
+def test_a_left_padded_batch_goes_with_a_state_in_every_ffn(tiny, ids, ffn):
+    model, tokens, real = tiny(ffn=ffn), ids(2, LENGTH), torch.ones(2, LENGTH, dtype=torch.bool)
+    real[1, :3] = False
+    logits = in_parts(model, tokens, [5, 1, 5, 1], real)
+    for row, count in enumerate((0, 3)):
         alone = model(tokens[row : row + 1, count:]).logits
         assert (logits[row : row + 1, count:] - alone).abs().max() <= 1e-5
 

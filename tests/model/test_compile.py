@@ -29,6 +29,12 @@ def test_a_pass_of_every_attention_is_one_graph(tiny, ids, attention, knobs):
     assert (compiled(tokens).logits - model(tokens).logits).abs().max() <= 1e-5
 
 
+def test_a_pass_of_every_ffn_is_one_graph(tiny, ids, ffn):
+    model, tokens = tiny(ffn=ffn, **LAYERS), ids(2, 7)
+    compiled = torch.compile(model, backend="eager", fullgraph=True)
+    assert (compiled(tokens).logits - model(tokens).logits).abs().max() <= 1e-6
+
+
 @pytest.mark.parametrize("what", ["padding", "segments"])
 def test_a_masked_pass_is_one_graph(tiny, ids, what):
     model, tokens = tiny(**LAYERS), ids(2, 7)

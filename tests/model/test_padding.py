@@ -42,6 +42,11 @@ def test_a_left_padded_row_equals_the_row_in_every_attention(tiny, ids, scheme, 
     equals_the_row(tiny(position=scheme, attention=slot("attention", attention, **knobs)), ids(1, 5), PADS)
 
 
+@torch.no_grad()
+def test_a_left_padded_row_equals_the_row_in_every_ffn(tiny, ids, ffn):
+    equals_the_row(tiny(ffn=ffn), ids(1, 5), PADS)
+
+
 def equals_the_row(model, row, pads):
     expected = model(row).logits
     outputs = []
@@ -95,6 +100,16 @@ def test_a_row_of_padding_alone_spoils_nothing(tiny, ids, pinned, scheme, traine
     for name, gradient in gradients.items():
         assert (gradient - expected[name]).abs().max() <= 1e-6, name
         assert gradient.abs().max() > 0, f"{name} is not trained"
+
+
+def test_a_row_of_padding_alone_spoils_nothing_in_any_ffn(tiny, ids, ffn):
+    model = tiny(ffn=ffn)
+    tokens, real = ids(3, 9), torch.ones(3, 9, dtype=torch.bool)
+    real[1, :PADS], real[2] = False, False
+    logits, loss, gradients = loss_and_gradients(model, tokens, real, 2)
+    _, expected_loss, expected = loss_and_gradients(model, tokens[:2], real[:2], 2)
+    assert logits.isfinite().all() and abs(loss - expected_loss) <= 1e-6
+    assert all((gradient - expected[name]).abs().max() <= 1e-6 for name, gradient in gradients.items())
 
 
 def test_a_row_of_padding_alone_under_autocast(tiny, ids, pinned, scheme, trained):

@@ -46,7 +46,7 @@ def _preference(kind: str, part: FFN, router: Router, tally: torch.Tensor) -> It
     before = router.preference.clone()
     part.settle(tally)  # type: ignore[operator]
     moved, counts = router.preference - before, tally[: len(before)]
-    right = torch.equal(moved.sign(), (counts.mean() - counts).sign().to(moved))
+    right = torch.equal(moved.sign(), (counts.double().mean() - counts).sign().to(moved))
     found = f"{kind}: after a step the preferences {'point' if right else 'do not point'} to the idle experts"
     rule = "proven: up where fewer tokens went than in the mean, down where more" if right else "settle moves them so"
     yield Finding(Status.PASS if right else Status.FAIL, 5, "model.pattern", found, rule, "" if right else "see settle")

@@ -62,6 +62,11 @@ class FFN(nn.Module, Component):
         return 0
 
     @classmethod
+    def left_unbalanced(cls, config: Any) -> bool:
+        """Whether tokens choose among parts of it, and nothing balances them, as was asked for."""
+        return False
+
+    @classmethod
     def judge_pass(cls, config: Any, tokens: int) -> Iterable[Finding]:
         """What the checklist should say of a training pass over so many tokens; paths are relative to its slot."""
         return ()

@@ -31,7 +31,7 @@ def judge(config: Any, site: Site) -> Iterator[Finding]:
 
 
 def judge_pass(config: Any, tokens: int) -> Iterator[Finding]:
-    """What balances the load, and whether the capacity leaves an expert anything to do in a pass over so many tokens."""
+    """What balances the load, and whether the capacity leaves experts anything to do with so many tokens."""
     yield from _balance(config)
     if config.capacity_factor is None:
         rule = "dropless: an expert takes all tokens that choose it"

@@ -118,8 +118,7 @@ class MoE(FFN):
         y = (y if self.scale == 1 else y * self.scale).view_as(x)
         self._report(ctx, inside.aux, sequences, length)
         if self.training:
-            told = (routing.asked, routing.over[None], routing.dropped[None])
-            ctx.aux.tallies[self] = torch.cat([count.detach().float() for count in told])  # (X + 2,)
+            ctx.aux.tallies[self] = torch.cat((routing.asked, routing.over[None], routing.dropped[None]))  # (X + 2,)
             self._add_losses(ctx, routing, real, sequences)
         return y if self.shared is None else y + self._of_all(x, ctx)
 
@@ -167,6 +166,10 @@ class MoE(FFN):
 
     def dispatched(self) -> int:
         return self.top_k * self.width
+
+    @classmethod
+    def left_unbalanced(cls, config: MoE.Config) -> bool:
+        return config.balance is False
 
     @classmethod
     def inner(cls, config: MoE.Config, site: Site) -> Iterable[tuple[str, BaseConfig, Site]]:

@@ -26,8 +26,8 @@ class Routing:
     logits          (N, X) float32
     probabilities   (N, X) float32, each token's sum to 1: what a balancing loss averages
     chosen          (N, k) int64, before any capacity, X where padding stands; None when it is experts that choose
-    asked           (X,) how many tokens chose each expert
-    over, dropped   scalars: choices that fell on a full expert; those of them that found no other
+    asked           (X,) int64, how many tokens chose each expert
+    over, dropped   int64 scalars: choices that fell on a full expert; those of them that found no other
     """
 
     dispatch: Dispatch
@@ -86,7 +86,7 @@ class Router(nn.Module, Component):
     def settle(self, counts: Tensor, speed: float) -> None:
         """b_x <- b_x + speed sign(mean - n_x): experts that fewer chose are preferred (Wang et al. 2024)."""
         if self.preference is not None:
-            self.preference += speed * (counts.mean() - counts).sign()
+            self.preference += speed * (counts.sum() - len(counts) * counts).sign()
 
     def _apply(self, fn: Any, recurse: bool = True) -> Self:
         kept = self.preference
@@ -112,5 +112,5 @@ class Router(nn.Module, Component):
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b in float32 or wider, autocast or not: rounded logits would make ties, and ties make no choice."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast(x.device.type, enabled=False):
+    with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):  # which knows of no meta
         return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))

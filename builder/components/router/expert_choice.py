@@ -52,8 +52,8 @@ class ExpertChoice(Router):
             probabilities=scores,
             chosen=None,
             asked=taken.sum(-1),
-            over=logits.new_zeros(()),
-            dropped=lost.sum().to(logits.dtype) * self.top_k,  # a token is as much as its k choices
+            over=tokens.new_zeros(()),
+            dropped=lost.sum() * self.top_k,  # a token is as much as its k choices
         )
 
     def rows(self, tokens: int) -> int:

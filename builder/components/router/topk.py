@@ -64,7 +64,7 @@ class TopK(Router):
         chosen = preferred.topk(self.top_k, dim=-1).indices  # (N, k)
         if real is not None:
             chosen = torch.where(real[:, None], chosen, self.n_experts)
-        going, over, dropped = chosen, logits.new_zeros(()), logits.new_zeros(())
+        going, over, dropped = chosen, chosen.new_zeros(()), chosen.new_zeros(())
         if seats is not None:
             placed = seats.place(preferred, chosen)
             going, over, dropped = placed.experts, placed.over, placed.dropped

@@ -15,6 +15,7 @@ BY_HAND = {
     "gelu_tanh": lambda z: 0.5 * z * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))),
     "relu_squared": lambda z: max(z, 0.0) ** 2,
     "silu": lambda z: z / (1 + math.exp(-z)),
+    "quick_gelu": lambda z: z / (1 + math.exp(-1.702 * z)),
 }
 MATRICES = {"mlp": 2, "glu": 3}
 
@@ -22,7 +23,7 @@ MATRICES = {"mlp": 2, "glu": 3}
 @pytest.fixture
 def ffn(config, site, wide):
     def make(name, **knobs):
-        chosen = config("ffn", name, d_ff=F, **knobs)
+        chosen = config("ffn", name, **({"d_ff": F} if name in MATRICES else {}), **knobs)
         return wide(chosen.component(chosen, site()))
 
     return make
@@ -58,6 +59,20 @@ def test_gate_and_up_are_not_interchanged(ffn, context):
     out = module(x, context(5))
     module.gate, module.up = module.up, module.gate
     assert (out - module(x, context(5))).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize(("limit", "offset"), [(0.5, 0.0), (None, 1.0), (0.5, 1.0)])
+def test_a_limited_glu_equals_the_formula(ffn, context, limit, offset):
+    """As gpt-oss writes it: the gate is cut from above, the rest on both sides, and 1 is added to that."""
+    module = ffn("glu", activation="quick_gelu", bias=True, limit=limit, offset=offset)
+    x = 9 * torch.randn(2, 5, D, dtype=torch.float64)
+    gate, up = affine(module.gate, x).detach(), affine(module.up, x)
+    assert gate.max() > 0.5 and up.max() > 0.5 and up.min() < -0.5, "something is cut"
+    most = math.inf if limit is None else limit
+    act = gate.clone().apply_(lambda z: BY_HAND["quick_gelu"](min(z, most)))
+    out = module(x, context(5))
+    assert torch.allclose(out, affine(module.down, act * (up.clamp(-most, most) + offset)), atol=1e-12)
+    assert (out - by_hand("glu", module, x, "quick_gelu")).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("bias", [True, False])
