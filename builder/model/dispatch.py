@@ -45,10 +45,13 @@ class ByToken(Dispatch):
         self.order = order
 
     def spread(self, x: Tensor) -> Tensor:
-        return _Spread.apply(x, self.token, self.row)
+        return _Spread.apply(x, self.token, self.row) if torch.is_grad_enabled() else x.index_select(0, self.token)
 
     def gather(self, y: Tensor) -> Tensor:
-        return _Gather.apply(y, self.weights.to(y.dtype), self.token, self.row, self.order)
+        weights = self.weights.to(y.dtype)
+        if not torch.is_grad_enabled():
+            return _weighed(y, weights, self.row)
+        return _Gather.apply(y, weights, self.token, self.row, self.order)
 
 
 class ByExpert(Dispatch):
@@ -78,6 +81,14 @@ def count(experts: Tensor, n_experts: int) -> Tensor:
     return torch.zeros(n_experts + 1, dtype=torch.int64, device=experts.device).scatter_add(0, experts, ones)[:-1]
 
 
+def _weighed(y: Tensor, weights: Tensor, row: Tensor) -> Tensor:
+    """For each token the sum of its k rows of y (M, D), by their weights (k, N): (N, D)."""
+    out = y.index_select(0, row[0]).mul_(weights[0][:, None])  # (N, D)
+    for weight, choice in zip(weights[1:], row[1:], strict=True):
+        out.addcmul_(y.index_select(0, choice), weight[:, None])
+    return out
+
+
 class _Spread(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, token: Tensor, row: Tensor) -> Tensor:
@@ -98,10 +109,7 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, y: Tensor, weights: Tensor, token: Tensor, row: Tensor, order: Tensor) -> Tensor:
         ctx.save_for_backward(y, weights, token, row, order)
-        out = y.index_select(0, row[0]).mul_(weights[0][:, None])  # (N, D)
-        for weight, choice in zip(weights[1:], row[1:], strict=True):
-            out.addcmul_(y.index_select(0, choice), weight[:, None])
-        return out
+        return _weighed(y, weights, row)
 
     @staticmethod
     @once_differentiable

@@ -8,6 +8,7 @@ where it hasn't, and while torch compiles, rows are laid out in equal blocks tha
 
 from __future__ import annotations
 
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+_Spans = list[tuple[int, slice]]
 _ALIGNED = 16  # bytes that the rows of a matrix must be a multiple of, for torch's grouped product
 
 
@@ -24,17 +26,18 @@ class Groups:
     def __init__(self, n_groups: int) -> None:
         self.n_groups = n_groups
         self.counts: Tensor | None = None
-        self._sizes: list[int] | None = None
+        self._spans: _Spans | None = None
 
     def divide(self, counts: Tensor) -> None:
         """The rows that come next are divided like this."""
-        self.counts, self._sizes = counts, None
+        self.counts, self._spans = counts, None
 
-    def sizes(self) -> list[int]:
-        """The counts as numbers; on a GPU that would mean to wait for it."""
-        if self._sizes is None:
-            self._sizes = self._told().tolist()
-        return self._sizes
+    def spans(self) -> _Spans:
+        """(group, its rows) of the groups that have any; on a GPU that would mean to wait for it."""
+        if self._spans is None:
+            ends = list(accumulate(self._told().tolist(), initial=0))
+            self._spans = [(group, slice(*rows)) for group, rows in enumerate(pairwise(ends)) if rows[0] < rows[1]]
+        return self._spans
 
     def ends(self) -> Tensor:
         """Behind which row each group ends, (X,) int32."""
@@ -66,7 +69,7 @@ class GroupedLinear(nn.Module):
         """x (M, in), sorted by group -> (M, out); rows that belong to no group give zeros."""
         kind = "cpu" if x.is_meta else x.device.type  # autocast knows of no meta
         weight, bias = self.weight, self.bias
-        if torch.is_autocast_enabled(kind):  # which knows of no grouped product
+        if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:  # which knows of no grouped product
             dtype = torch.get_autocast_dtype(kind)
             x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         return grouped_linear(x, weight, bias, self.groups)
@@ -96,7 +99,8 @@ def group_linears(module: nn.Module, n_groups: int) -> Groups:
 def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Groups) -> Tensor:
     """x (M, in) sorted by group, weight (X, out, in), bias (X, out) -> (M, out), by the fastest way there is."""
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
-        return _EachGroup.apply(x, weight, bias, groups.sizes())
+        each = _EachGroup.apply if torch.is_grad_enabled() else _each_group
+        return each(x, weight, bias, groups.spans())
     ours = (torch.arange(len(x), device=x.device) < groups.ends()[-1])[:, None]  # (M, 1) false behind the last group
     if _own_kernel(x, weight):  # it leaves anything there, in the gradient too, which the first `where` keeps from x
         y = F.grouped_mm(torch.where(ours, x, 0), weight.mT, offs=groups.ends())
@@ -118,17 +122,10 @@ class _EachGroup(torch.autograd.Function):
     """One product after the other, each written where its rows lie: nothing is split, joined or filled with zeros."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, sizes: list[int]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, spans: _Spans) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.sizes, ctx.biased = sizes, bias is not None
-        y = x.new_empty(len(x), weight.shape[1])  # (M, out)
-        for group, rows in _spans(sizes):
-            if bias is None:
-                torch.mm(x[rows], weight[group].T, out=y[rows])
-            else:
-                torch.addmm(bias[group], x[rows], weight[group].T, out=y[rows])
-        y[sum(sizes) :] = 0
-        return y
+        ctx.spans = spans
+        return _each_group(x, weight, bias, spans)
 
     @staticmethod
     @once_differentiable
@@ -140,9 +137,9 @@ class _EachGroup(torch.autograd.Function):
         dw = torch.empty_like(weight) if to_weight else None
         db = weight.new_zeros(weight.shape[:2]) if to_bias else None
         if dw is not None:
-            dw[[group for group, size in enumerate(ctx.sizes) if not size]] = 0  # no row passed: no gradient
+            dw[list(set(range(len(dw))) - {group for group, _ in ctx.spans})] = 0  # no row passed: no gradient
         grad = grad.contiguous()
-        for group, rows in _spans(ctx.sizes):
+        for group, rows in ctx.spans:
             if dx is not None:
                 torch.mm(grad[rows], weight[group], out=dx[rows])
             if dw is not None:
@@ -150,18 +147,25 @@ class _EachGroup(torch.autograd.Function):
             if db is not None:
                 torch.sum(grad[rows], 0, out=db[group])
         if dx is not None:
-            dx[sum(ctx.sizes) :] = 0
+            dx[_end(ctx.spans) :] = 0
         return dx, dw, db, None
 
 
-def _spans(sizes: list[int]) -> list[tuple[int, slice]]:
-    """(group, its rows) of the groups that have any."""
-    spans, start = [], 0
-    for group, size in enumerate(sizes):
-        if size:
-            spans.append((group, slice(start, start + size)))
-        start += size
-    return spans
+def _each_group(x: Tensor, weight: Tensor, bias: Tensor | None, spans: _Spans) -> Tensor:
+    y = x.new_empty(len(x), weight.shape[1])  # (M, out)
+    for group, rows in spans:
+        if bias is None:
+            torch.mm(x[rows], weight[group].T, out=y[rows])
+        else:
+            torch.addmm(bias[group], x[rows], weight[group].T, out=y[rows])
+    if (end := _end(spans)) < len(y):
+        y[end:] = 0
+    return y
+
+
+def _end(spans: _Spans) -> int:
+    """Behind which row the last group ends."""
+    return spans[-1][1].stop if spans else 0
 
 
 def _in_blocks(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:

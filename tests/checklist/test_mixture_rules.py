@@ -96,6 +96,11 @@ BROKEN = {
         ("WARN", 5, "router.top_groups", "4 of 4", "all groups are searched", "router={name: topk}"),
         {},
     ),
+    "groups that hold the best experts anyway": (
+        {"router": GROUPED | {"group_score": "best"}},
+        ("WARN", 5, "router.top_groups", "2 of 4, compared by best", "the 2 best experts lie", "router={name: topk}"),
+        {"router": GROUPED},
+    ),
     "a capacity outside of training": (
         {"eval_capacity_factor": 1.25},
         ("WARN", 5, "eval_capacity_factor", "capacity_factor 1.25 outside of training", "prefill, decode", "=null"),

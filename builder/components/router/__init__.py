@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from builder.component import Component, Site
 from builder.component import Config as BaseConfig
 from builder.finding import Finding
-from builder.model.dispatch import Dispatch
+from builder.model.dispatch import Dispatch, count
 from builder.model.seats import Seats
 
 
@@ -26,17 +26,24 @@ class Routing:
     logits          (N, X) float32
     probabilities   (N, X) float32, each token's sum to 1: what a balancing loss averages
     chosen          (N, k) int64, before any capacity, X where padding stands; None when it is experts that choose
-    asked           (X,) int64, how many tokens chose each expert
     over, dropped   int64 scalars: choices that fell on a full expert; those of them that found no other
+    taken           (X,) int64, how many tokens each expert took, when it is experts that choose
     """
 
     dispatch: Dispatch
     logits: Tensor
     probabilities: Tensor
     chosen: Tensor | None
-    asked: Tensor
     over: Tensor
     dropped: Tensor
+    taken: Tensor | None = None
+
+    @property
+    def asked(self) -> Tensor:
+        """(X,) int64, how many tokens go to each expert before any capacity."""
+        if self.chosen is None:
+            return self.dispatch.counts if self.taken is None else self.taken
+        return count(self.chosen.flatten(), self.logits.shape[-1])
 
 
 class RouterConfig(BaseConfig):

@@ -51,9 +51,9 @@ class ExpertChoice(Router):
             logits=logits,
             probabilities=scores,
             chosen=None,
-            asked=taken.sum(-1),
             over=tokens.new_zeros(()),
             dropped=lost.sum() * self.top_k,  # a token is as much as its k choices
+            taken=taken.sum(-1),
         )
 
     def rows(self, tokens: int) -> int:

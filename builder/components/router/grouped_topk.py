@@ -16,6 +16,7 @@ from builder.registry import register
 
 GroupScore = Literal["best", "two"]
 _BEST: dict[GroupScore, int] = {"best": 1, "two": 2}
+_PLAIN = "router={name: topk}"
 
 
 @register("router", "grouped_topk")
@@ -63,9 +64,14 @@ class GroupedTopK(TopK):
         elif top_k > top * each:
             rule = f"{top} groups of {each} experts hold too few for top_k={top_k}"
             yield _misfit("top_groups", top, rule, f"router.top_groups={-(-top_k // each)}")
-        elif top == groups:
-            rule = "all groups are searched: they limit nothing"
-            yield Finding(Status.WARN, 5, "router.top_groups", f"{top} of {groups}", rule, "router={name: topk}")
+        elif top == groups or (top_k <= top and _BEST[config.group_score] == 1):
+            why = (
+                "all groups are searched"
+                if top == groups
+                else f"the {top_k} best experts lie in the best groups anyway"
+            )
+            found = f"{top} of {groups}, compared by {config.group_score}"
+            yield Finding(Status.WARN, 5, "router.top_groups", found, f"the groups limit nothing: {why}", _PLAIN)
         else:
             rule = f"a token meets at most {top} groups, as many devices when each holds one"
             yield Finding(Status.PASS, 5, "router.top_groups", f"{top} of {groups}, of {each} experts each", rule)

@@ -12,7 +12,7 @@ from torch import Tensor
 from builder.component import Site, refuse
 from builder.components.router import Router, RouterConfig, Routing
 from builder.finding import Finding, Status
-from builder.model.dispatch import ByToken, count
+from builder.model.dispatch import ByToken
 from builder.model.seats import Seats
 from builder.registry import register
 
@@ -68,14 +68,15 @@ class TopK(Router):
         if seats is not None:
             placed = seats.place(preferred, chosen)
             going, over, dropped = placed.experts, placed.over, placed.dropped
-        stands = going if seats is not None and seats.overflow == "reroute" else chosen
-        weights = self.weigh(logits, scores, stands).masked_fill(going == self.n_experts, 0)
+        nobody = None if real is None and seats is None else going == self.n_experts  # (N, k)
+        moved = seats is not None and seats.overflow == "reroute"
+        weights = self.weigh(logits, scores, going if moved else chosen, nobody if moved else None)
+        weights = weights if nobody is None else weights.masked_fill(nobody, 0)
         return Routing(
             dispatch=ByToken(going, weights, self.n_experts),
             logits=logits,
             probabilities=scores if self.score == "softmax" else scores / scores.sum(-1, keepdim=True),
             chosen=chosen,
-            asked=count(chosen.flatten(), self.n_experts),
             over=over,
             dropped=dropped,
         )
@@ -84,9 +85,9 @@ class TopK(Router):
         """By what experts are chosen, from their scores (N, X): -inf where one can't be; no gradient passes."""
         return scores if self.preference is None else scores + self.preference
 
-    def weigh(self, logits: Tensor, scores: Tensor, experts: Tensor) -> Tensor:
-        """The weights of the experts (N, k) that tokens go to, whatever where a place is empty."""
-        nobody, index = experts == self.n_experts, experts.clamp_max(self.n_experts - 1)
+    def weigh(self, logits: Tensor, scores: Tensor, experts: Tensor, nobody: Tensor | None = None) -> Tensor:
+        """The weights (N, k) of the experts (N, k) that tokens go to; whatever where `nobody` (N, k) is true."""
+        index = experts.clamp_max(self.n_experts - 1)
         return _WEIGH[self.weights](logits.gather(1, index), scores.gather(1, index), nobody)  # (N, k)
 
     @classmethod
@@ -98,20 +99,21 @@ class TopK(Router):
             yield Finding(Status.WARN, 5, "router", f"{weights}, with top_k 1", rule, fix)
 
 
-def _plain(logits: Tensor, scores: Tensor, nobody: Tensor) -> Tensor:
+def _plain(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:
     return scores
 
 
-def _renormalised(logits: Tensor, scores: Tensor, nobody: Tensor) -> Tensor:
-    scores = scores.masked_fill(nobody, 0)
+def _renormalised(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:
+    scores = scores if nobody is None else scores.masked_fill(nobody, 0)
     return scores / (scores.sum(-1, keepdim=True) + 1e-20)
 
 
-def _selected(logits: Tensor, scores: Tensor, nobody: Tensor) -> Tensor:
-    return logits.masked_fill(nobody, torch.finfo(logits.dtype).min).softmax(-1)
+def _selected(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:
+    logits = logits if nobody is None else logits.masked_fill(nobody, torch.finfo(logits.dtype).min)
+    return logits.softmax(-1)
 
 
-_WEIGH: dict[Weights, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
+_WEIGH: dict[Weights, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "plain": _plain,
     "renormalised": _renormalised,
     "selected": _selected,
