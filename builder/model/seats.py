@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from fractions import Fraction
+from typing import Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -13,12 +13,18 @@ from torch import Tensor
 from .dispatch import count
 
 Overflow = Literal["drop", "reroute", "expand"]
+T = TypeVar("T", int, Tensor)
 
 
 def capacity(tokens: int, top_k: int, n_experts: int, factor: float) -> int:
     """C = ceil(factor N k / X), at least one token and at most all of them (Fedus et al. 2021, section 2.2)."""
-    share = round(factor * tokens * top_k / n_experts, 6)  # 1.1 times 10 is 11, and not a little more
-    return min(max(math.ceil(share), 1), max(tokens, 1))
+    return min(max(_share(tokens, top_k, n_experts, factor), 1), max(tokens, 1))
+
+
+def _share(tokens: T, top_k: int, n_experts: int, factor: float) -> T:
+    """ceil(factor N k / X) in whole numbers: 1.1 times 10 is 11, and not a little more."""
+    exact = Fraction(str(factor))
+    return -(-tokens * top_k * exact.numerator // (n_experts * exact.denominator))
 
 
 @dataclass(frozen=True)
@@ -60,8 +66,7 @@ class Seats:
     def _room(self, experts: Tensor, n_experts: int, top_k: int) -> Tensor:
         """Seats of each expert, (X,): padding has no part in their number, and nobody waits to read it."""
         tokens = (experts[:, 0] < n_experts).sum()
-        share = (self.factor * tokens.double() * top_k / n_experts * 1e6).round() / 1e6
-        return share.ceil().clamp_min(1).minimum(tokens).long().expand(n_experts)
+        return _share(tokens, top_k, n_experts, self.factor).clamp_min(1).minimum(tokens).expand(n_experts)
 
 
 def _first_come(choices: Tensor, room: Tensor, n_experts: int) -> Tensor:

@@ -39,7 +39,7 @@ class ExpertChoice(Router):
         weights, tokens = offered.T.topk(min(places, len(x)), dim=-1)  # (X, C), the best first
         taken = torch.ones_like(tokens, dtype=torch.bool)
         if real is not None:  # padding has no part in the number of places
-            share = (real.sum().double() * self.top_k / self.n_experts).ceil()
+            share = -(-real.sum() * self.top_k // self.n_experts)
             taken = (torch.arange(tokens.shape[1], device=x.device) < share) & (weights > -torch.inf)
         weights = torch.where(taken, weights, 0)
         found = torch.zeros(len(x), device=x.device).scatter_reduce(
