@@ -15,6 +15,7 @@ import torch
 
 from builder.errors import ArchlabError
 from builder.load import load
+from builder.resident import resident_peak
 
 from .contender import Contender, Ours
 from .peer import Peer
@@ -23,7 +24,6 @@ from .work import TrainingStep
 
 KINDS = {"cuda": "what torch allocated", "cpu": "growth of its own process"}
 """What the number means, by device."""
-_STATUS, _REFS = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def peak(config: dict[str, Any], work: Workload, folder: Path | None) -> int:
@@ -62,24 +62,11 @@ def _peak_cpu(training: TrainingStep) -> int:
     weights = sum(parameter.nbytes for parameter in training.parameters)
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)  # what loading has freed goes back, and is not grown into unseen
-    before = _resident_peak(forget=True)
+    before = resident_peak(forget=True)
     _train(training)
-    return weights + _resident_peak() - before
+    return weights + resident_peak() - before
 
 
 def _train(training: TrainingStep) -> None:
     for _ in range(2):  # the moments exist from the first step on, and meet activations in the second
         training.step()
-
-
-def _resident_peak(forget: bool = False) -> int:
-    """The largest resident size of this process, in bytes; since now, with `forget`."""
-    if not _STATUS.exists():
-        import resource
-
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # bytes on macOS, where there is no /proc
-    with contextlib.suppress(OSError):
-        if forget:
-            _REFS.write_text("5")
-    line = next(line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024

@@ -61,7 +61,7 @@ def fit(
         trainer: L.Trainer = targets.instantiate(
             spec.trainer,
             logger=loggers,
-            callbacks=[*callbacks, routing, Speed(axes.tokens_per_step), ProgressBar(console), interrupt],
+            callbacks=[*callbacks, routing, Speed(axes), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
             max_epochs=-1,
