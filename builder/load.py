@@ -139,7 +139,7 @@ def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
         return alike + (0.1 if home == parent else 0.0), alike
 
     best = max(valid, key=likeness, default="")
-    return best if best and likeness(best)[1] > 0.6 else None
+    return best if best and likeness(best)[1] > 0.65 else None
 
 
 def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

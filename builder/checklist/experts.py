@@ -38,7 +38,9 @@ def _costs(costs: Ledger) -> Iterator[Finding]:
     found = f"{costs.params:,} parameters, {costs.active_params:,} active per token"
     yield Finding(Status.PASS, 5, "model", found, f"a token passes through {share:.1%} of the model")
     sent = ", ".join(f"{costs.communication(ranks):,} over {ranks}" for ranks in EXPERT_RANKS)
-    rule = "there and back in a forward pass, in float32, with experts spread over so many ranks"
+    rule = (
+        "a copy for each expert, there and back in a forward pass, in float32, with experts spread over so many ranks"
+    )
     yield Finding(Status.PASS, 5, "model", f"bytes sent per token: {sent} ranks", rule)
 
 

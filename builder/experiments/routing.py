@@ -20,7 +20,13 @@ UNEVEN = 1.5
 def render(routing: Mapping[str, Any], model: ModelSpec) -> RenderableType:
     """A rich renderable of what summary.json says of routing."""
     layers = routing["layers"]
-    table = Table(title="Routing at the end", title_style="bold", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(
+        title="Routing up to the last log line",
+        title_style="bold",
+        title_justify="left",
+        box=None,
+        padding=(0, 2, 0, 0),
+    )
     for head in ("layer", "max/mean", "entropy", "dropped", "dead"):
         table.add_column(head, justify="right")
     for layer in some_of(layers):

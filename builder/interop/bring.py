@@ -43,7 +43,10 @@ def note_on(path: str | Path, spec: ModelSpec) -> str:
 
 def read_state(kind: Family, spec: ModelSpec, files: Weights, folder: Path, dtype: torch.dtype) -> dict[str, Tensor]:
     """Our state dict for `spec`, each tensor its own memory, in the order of the model's own."""
-    model = build(spec, device="meta")
+    try:
+        model = build(spec, device="meta")
+    except ArchlabError as error:  # its parts don't go together
+        raise ArchlabError(f"hf: {folder}: {error}") from None
     empty, kept = model.state_dict(), dict(model.named_buffers())
     table = matches(kind.tensors(Facts(spec)), empty, spec.n_layers, kind.model_type)
     names = _full_names(files.shapes, table, kind.base)

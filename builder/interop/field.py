@@ -127,6 +127,8 @@ class Field(Entry):
         for other, second in found.items():
             if other != path and second != value:
                 config.refuse(other, f"it is another name of {path}, which is {value}")
+        if not found and not null and isinstance(self.default, int) and any(map(config.states, spellings)):
+            config.refuse(path, f"a value: null is none, and {self.default} is taken only where the field is missing")
         counts = any(ours.rpartition(".")[2] in _COUNTS for ours in _tuple(self.ours))
         if counts and value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             config.refuse(path, f"a whole number of at least 1 (ours: {', '.join(_tuple(self.ours))})")

@@ -46,8 +46,11 @@ class Ledger:
         """Bytes that one token sends and gets back in a forward pass whose experts are spread over `ranks`, in float32.
 
         2 (R - 1) / R sum_layers k d numbers: of the k copies of a token each stays on its own rank with probability
-        1 / R (Lepikhin et al. 2021). A backward pass sends as much again; in bfloat16 it is half.
+        1 / R (Lepikhin et al. 2021). A backward pass sends as much again; in bfloat16 it is half. Raises ValueError for
+        less than one rank.
         """
+        if ranks < 1:
+            raise ValueError(f"ranks: found {ranks}; experts lie on at least 1")
         return 2 * 4 * self.dispatched_per_token * (ranks - 1) // ranks
 
     def to_dict(self) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, se
     share = share[:, :-1] / share[:, :-1].sum(-1, keepdim=True).clamp_min(1)  # (B, X)
     masked = probabilities if real is None else probabilities * real[:, None]
     total = masked.unflatten(0, (sequences, -1)).sum(1)  # (B, X)
-    length = total.new_tensor(probabilities.shape[0] // sequences) if real is None else real.view(sequences, -1).sum(1)
+    length = total.new_full((), len(probabilities) // sequences) if real is None else real.view(sequences, -1).sum(1)
     each = n_experts * (share * total / length.clamp_min(1).view(-1, 1)).sum(-1)  # (B,)
     return each.mean() if real is None else each.sum() / (length > 0).sum().clamp_min(1)
 

@@ -23,7 +23,7 @@ def capacity(tokens: int, top_k: int, n_experts: int, factor: float) -> int:
 
 def _share(tokens: T, top_k: int, n_experts: int, factor: float) -> T:
     """ceil(factor N k / X) in whole numbers: 1.1 times 10 is 11, and not a little more."""
-    exact = Fraction(str(factor))
+    exact = Fraction(str(min(max(factor, 1e-6), n_experts))).limit_denominator(10**6)  # beyond, C is 1 or N anyway
     return -(-tokens * top_k * exact.numerator // (n_experts * exact.denominator))
 
 

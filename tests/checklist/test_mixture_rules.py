@@ -196,6 +196,24 @@ def test_what_is_right_passes_with_its_probes(about, case):
     assert all(finding.found != "not run" for finding in report.findings), "a probe was left out"
 
 
+FELT = {"aux_loss": 0.01}
+UNFELT = {
+    "no gradient left": ({"aux_loss": 1e-30}, "aux_loss", "changes nothing"),
+    "too weak": ({"aux_loss": 1e-9}, "aux_loss", "too weak to be felt"),
+    "too strong": ({"aux_loss": 1e7}, "aux_loss", "no say"),
+    "one that is felt beside one that isn't": ({"aux_loss": 0.01, "z_loss": 1e-9}, "z_loss", "too weak to be felt"),
+    "preferences that stand still": ({"bias_speed": 1e-9}, "preferences", "nobody is chosen for it"),
+}
+
+
+@pytest.mark.parametrize("case", UNFELT)
+def test_what_acts_too_little_or_too_much_is_told(about, case):
+    balance, what, rule = UNFELT[case]
+    told = [finding for finding in about({"balance": balance}, probes=True).findings if finding.status is Status.WARN]
+    assert len(told) == 1 and what in told[0].found and rule in told[0].rule, told
+    assert not any(finding.status is Status.WARN for finding in about({"balance": FELT}, probes=True).findings)
+
+
 def test_what_every_token_passes_through_needs_no_balance(about):
     for balance in (None, False):
         report = about({"n_experts": 2, "top_k": 2, "balance": balance})

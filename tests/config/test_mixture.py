@@ -42,20 +42,20 @@ BROKEN = {
     ),
     "a mixture for an expert": (
         {"expert": INNER},
-        {"expert.name": ("'moe'", ALONE, "expert.name=glu")},
+        {"expert.name": ("'moe'", ALONE, "glu")},
         {"expert": GLU},
     ),
     "a mixture that is shared": (
         {"shared": INNER},
-        {"shared.name": ("'moe'", ALONE, "shared.name=glu")},
+        {"shared.name": ("'moe'", ALONE, "glu")},
         {"shared": GLU},
     ),
     "everything at once": (
-        {"expert": INNER, "shared": INNER, "overflow": "expand"},
+        {"expert": INNER, "shared": INNER, "n_experts": 0},
         {
             "expert.name": ("'moe'", ALONE, ""),
             "shared.name": ("'moe'", ALONE, ""),
-            "overflow": ("'expand'", "capacity", ""),
+            "n_experts": ("0", "greater than 0", ""),
         },
         {},
     ),

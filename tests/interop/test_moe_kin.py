@@ -7,6 +7,7 @@ import torch
 import transformers as tf
 
 from builder import ArchlabError, build, compose, export_hf, import_hf, load
+from builder.interop.bring import note_on
 from builder.interop.facts import Facts
 from builder.interop.family import find
 from builder.interop.hf_config import HFConfig
@@ -54,7 +55,9 @@ REFUSED = [
     ("mixtral", {"router_jitter_noise": 2.0}),
     ("qwen3_moe", {"decoder_sparse_step": 0}),
     ("qwen3_moe", {"mlp_only_layers": "all"}),
-    ("qwen3_moe", {"norm_topk_prob": None, "shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
+    ("qwen3_moe", {"shared_expert_intermediate_size": 8}, "shared_expert_intermediate_size"),
+    ("qwen3_moe", {"norm_topk_prob": None}, "norm_topk_prob"),
+    ("mixtral", {"num_experts_per_tok": None}, "num_experts_per_tok"),
     ("olmoe", {"clip_qkv": 8.0}),
     ("olmoe", {"num_experts_per_tok": 0}),
     ("qwen2_moe", {"layer_types": [NEAR, FAR]}, "sliding_window"),  # and use_sliding_window is false
@@ -252,3 +255,27 @@ def test_experts_that_lie_apart_are_stacked_in_their_order(tmp_path):
     model.save_pretrained(tmp_path)
     stacked = import_hf(tmp_path)[1]["layers.0.ffn.experts.down.weight"]
     assert torch.equal(stacked, model.state_dict()["model.layers.0.mlp.experts.down_proj"])
+
+
+@pytest.mark.parametrize(("values", "told"), [({"num_experts_per_tok": 9}, "9 different"), ({"n_group": 3}, "divide")])
+def test_experts_that_no_router_could_choose_are_refused(saved, change, values, told):
+    folder = saved("deepseek_v3")
+    change(folder, **values)
+    assert told in refusal(import_hf, folder) and str(folder) in refusal(import_hf, folder)
+
+
+def test_layers_may_all_be_dense(tmp_path):
+    kind, values = MIXTURES["deepseek_v3"]
+    made(kind(**values | {"first_k_dense_replace": 9})).save_pretrained(tmp_path)
+    tokens = ids(3, 24)
+    assert (ours(tmp_path)(tokens).logits - theirs(tmp_path)(tokens).logits).abs().max() <= 1e-5
+
+
+def test_jitter_that_reaches_their_experts_is_told_of(saved, change, tmp_path):
+    folder = saved("mixtral")
+    change(folder, router_jitter_noise=0.1)
+    assert "jitter" in note_on(folder, import_hf(folder)[0])
+    exported = export_hf(ours(folder), tmp_path / "out", family="mixtral")
+    assert exported.left_out == ("moe.router.jitter is 0.1, not 0.0",)
+    change(folder, router_jitter_noise=0.0)
+    assert not note_on(folder, import_hf(folder)[0])

@@ -20,6 +20,9 @@ from tests.components.router.loop import room, seated
         (9, 4, 1, 1.0, 3),
         (8, 4, 1, 0.01, 1),
         (0, 4, 1, 1.0, 1),
+        (100, 8, 2, 1e308, 100),
+        (100, 8, 2, 1e-300, 1),
+        (8, 4, 2, 1.2345678901234567, 5),
     ],
 )
 def test_the_capacity(tokens, experts, k, factor, wanted):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, NoReturn, Self
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator, model_validator
@@ -13,7 +13,8 @@ from torch import Tensor
 from builder.component import Config as BaseConfig
 from builder.component import Room, Site, refuse, refuse_all
 from builder.components.ffn import FFN
-from builder.finding import Finding
+from builder.errors import ArchlabError
+from builder.finding import Finding, Status
 from builder.model.balance import Balance, aux_loss, sequence_loss, z_loss
 from builder.model.context import Aux, Context
 from builder.model.grouped import group_linears
@@ -31,6 +32,25 @@ def _section_or_false(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
     if not isinstance(value, dict):
         refuse("", value, "a section of keys, or false for none", "balance={aux_loss: 0.01}")
     return Balance.model_validate(value)
+
+
+class _Alone(Room):
+    """A slot for an ffn that changes each position whatever the others are; told before what such a one would lack."""
+
+    def config_class(self, name: str) -> type[BaseConfig]:
+        found = super().config_class(name)
+        return found if found.component.alone else self._refuse(name)
+
+    def _validate(self, value: Any) -> BaseConfig:
+        config = super()._validate(value)
+        return config if config.component.alone else self._refuse(config.name)
+
+    def _refuse(self, name: str) -> NoReturn:
+        refuse("name", name, "it must transform each position alone, and this one looks at the others of a pass", "glu")
+
+
+class Unroutable(ArchlabError, ValueError):
+    """A mixture whose router can't choose among its experts."""
 
 
 @register("ffn", "moe")
@@ -61,8 +81,8 @@ class MoE(FFN):
         name: str = "moe"
         n_experts: PositiveInt
         top_k: PositiveInt
-        expert: Annotated[BaseConfig, Room("ffn")]
-        shared: Annotated[BaseConfig, Room("ffn")] | None = None
+        expert: Annotated[BaseConfig, _Alone("ffn")]
+        shared: Annotated[BaseConfig, _Alone("ffn")] | None = None
         shared_gate: bool = False
         router: Annotated[BaseConfig, Room("router")]
         scale: PositiveFloat = 1.0
@@ -73,10 +93,7 @@ class MoE(FFN):
 
         @model_validator(mode="after")
         def _its_parts_fit(self) -> Self:
-            inside = {"expert": self.expert, "shared": self.shared}
-            mixed = {slot: ffn for slot, ffn in inside.items() if ffn is not None and not ffn.component.alone}
-            rule = "it must transform each position alone, and this one looks at the others of a pass"
-            faults = [(f"{slot}.name", ffn.name, rule, f"{slot}.name=glu") for slot, ffn in mixed.items()]
+            faults = []
             if self.shared_gate and self.shared is None:
                 faults.append(("shared_gate", True, "there is no shared expert to be gated", "shared={name: glu}"))
             if self.overflow != "drop" and not (self.capacity_factor or self.eval_capacity_factor):
@@ -92,6 +109,9 @@ class MoE(FFN):
 
     def __init__(self, config: MoE.Config, site: Site):
         super().__init__()
+        for finding in judge(config, site):
+            if finding.status is Status.FAIL and finding.section == 5:
+                raise Unroutable(f"{finding.path}: found {finding.found}; {finding.rule}; write {finding.fix}")
         expert, balance = config.expert, config.balance
         self.balance = balance or None
         speed = balance.bias_speed if balance else 0.0

@@ -77,9 +77,10 @@ class Router(nn.Module, Component):
         return exact_linear(self.jittered(x), self.weight, self.bias)
 
     def jittered(self, x: Tensor) -> Tensor:
-        """The tokens as the router reads them, (N, D)."""
+        """The tokens as the router reads them, (N, D): with jitter in float32: bfloat16 knows few numbers near 1."""
         if not (self.training and self.jitter):
             return x
+        x = x.to(torch.promote_types(x.dtype, torch.float32))
         return x * torch.empty_like(x).uniform_(1 - self.jitter, 1 + self.jitter)
 
     def route(self, x: Tensor, real: Tensor | None, seats: Seats | None) -> Routing:

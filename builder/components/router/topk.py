@@ -17,6 +17,7 @@ from builder.model.seats import Seats
 from builder.registry import register
 
 Score = Literal["softmax", "sigmoid"]
+_TINY = 1e-20  # where every score of a token is 0
 Weights = Literal["renormalised", "plain", "selected"]
 
 
@@ -75,7 +76,7 @@ class TopK(Router):
         return Routing(
             dispatch=ByToken(going, weights, self.n_experts),
             logits=logits,
-            probabilities=scores if self.score == "softmax" else scores / scores.sum(-1, keepdim=True),
+            probabilities=scores if self.score == "softmax" else scores / (scores.sum(-1, keepdim=True) + _TINY),
             chosen=chosen,
             over=over,
             dropped=dropped,
@@ -105,7 +106,7 @@ def _plain(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:
 
 def _renormalised(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:
     scores = scores if nobody is None else scores.masked_fill(nobody, 0)
-    return scores / (scores.sum(-1, keepdim=True) + 1e-20)
+    return scores / (scores.sum(-1, keepdim=True) + _TINY)
 
 
 def _selected(logits: Tensor, scores: Tensor, nobody: Tensor | None) -> Tensor:

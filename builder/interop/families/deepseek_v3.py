@@ -98,7 +98,8 @@ class DeepseekV3(Mixture):
         if config.get("num_key_value_heads", attention["n_heads"]) != attention["n_heads"]:
             config.refuse("num_key_value_heads", "each head has its own keys", f"{attention['n_heads']}")
         attention["scale"] = (attention["d_head"] + attention["d_rope"]) ** -0.5 * _sharpened(section["position"]) ** 2
-        return section | ({"moe": _mixture(config, section["moe"])} if "moe" in section else {})
+        shared = _shared(config)  # read where no layer has it too
+        return section | ({"moe": _mixture(shared, section["moe"])} if "moe" in section else {})
 
     def write(self, facts: Facts):
         fields = _ONE_GROUP | super().write(facts)
@@ -121,12 +122,18 @@ def _sharpened(position: dict[str, Any]) -> float:
     return 0.1 * mscale * math.log(max(factor, 1.0)) + 1.0
 
 
-def _mixture(config: HFConfig, slot: dict[str, Any]) -> dict[str, Any]:
-    """The slot with its shared expert, as wide as so many of the others, and without groups where there is only one."""
-    shared, router = config.get("n_shared_experts", 1), slot["router"]
+def _shared(config: HFConfig) -> int:
+    """As how many of the others the shared expert is wide."""
+    shared = config.get("n_shared_experts", 1)
     if not isinstance(shared, int) or isinstance(shared, bool) or shared < 1:
         config.refuse("n_shared_experts", "a whole number of at least 1", "1")
         config.judge()
+    return shared
+
+
+def _mixture(shared: int, slot: dict[str, Any]) -> dict[str, Any]:
+    """The slot with its shared expert, as wide as so many of the others, and without groups where there is only one."""
+    router = slot["router"]
     if router["n_groups"] == router["top_groups"] == 1:
         router = {"name": "topk", "score": router["score"], "weights": router["weights"]}
     return slot | {"router": router, "shared": slot["shared"] | {"d_ff": shared * slot["expert"]["d_ff"]}}

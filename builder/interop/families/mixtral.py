@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from builder.interop.facts import Facts
 from builder.interop.field import ACTIVATION, Field
 from builder.interop.mixture import ROUTED, Mixture, balanced, experts
 from builder.interop.rope import Rope
@@ -40,3 +41,15 @@ class Mixtral(Mixture):
         *experts("block_sparse_moe", gate="w1", up="w3", down="w2"),
     )
     ignorable = Llama.ignorable
+
+    def write(self, facts: Facts):
+        fields = super().write(facts)
+        fields.pop("router_jitter_noise", None)  # there it reaches the experts too, so ours is left out
+        return fields
+
+    def note(self, facts: Facts):
+        if not facts.get("moe.router.jitter"):
+            return ""
+        return (
+            "in training, transformers' experts read the tokens with the router's jitter too; here only the router does"
+        )

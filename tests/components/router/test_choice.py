@@ -34,6 +34,14 @@ def weights_of(routing):
     return torch.zeros_like(routing.logits).scatter(1, routing.chosen, routing.dispatch.weights.T)
 
 
+def test_scores_that_are_all_zero_make_no_nan(router):
+    module = router("topk", score="sigmoid").float()
+    with torch.no_grad():
+        module.weight.fill_(-1.0)
+    routing = module.route(torch.full((2, D), 1e3), None, None)
+    assert routing.probabilities.isfinite().all() and routing.dispatch.weights.isfinite().all()
+
+
 @pytest.mark.parametrize("weights", ["renormalised", "plain", "selected"])
 def test_a_token_by_hand(router, weights):
     """Scores 1/2, 1/3, 1/6, of which two are chosen: 3/5 and 2/5 of what both are together."""

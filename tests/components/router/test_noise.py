@@ -59,6 +59,13 @@ def test_jitter_multiplies_the_input_within_its_bounds(router):
     assert torch.allclose(logits(module, x, seed=3), drawn @ module.weight.T)
 
 
+def test_jitter_in_bfloat16_is_jitter(router):
+    """bfloat16 has nothing between 0.996 and 1.008."""
+    module = router("switch", jitter=0.003).train()
+    factors = module.jittered(torch.ones(1000, D, dtype=torch.bfloat16))
+    assert factors.unique().numel() > 1000 and 0.997 <= factors.min() < factors.max() <= 1.003
+
+
 def test_noise_is_its_formula(router, x):
     """H(x) = x W_g + N(0, 1) softplus(x W_noise)."""
     module = router("noisy_topk").train()
