@@ -1,10 +1,12 @@
-"""What turns gradients into steps: the contract of an optimizer, and which parameters decay."""
+"""What turns gradients into steps: the contract of an optimizer, what each parameter is to it, and which ones decay."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, Literal
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from builder.component import Component
@@ -13,24 +15,90 @@ from builder.components.init import roles
 DECAYED = ("matrix", "residual", "embedding")
 """The roles whose parameters decay; what a role is says builder.components.init."""
 
+Beta = Annotated[float, Field(ge=0, lt=1)]
+Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
+Part = Literal["map", "embedding", "head", "other"]
+"""A linear map, or one for each expert; a table of vectors, tied to the head or not; the head's own; all the rest."""
+
 
 class Optimizer(Component):
     """Never instantiated: `build` returns torch's optimizer for a model."""
 
     @staticmethod
     def build(config: Any, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer over the parameters of `model`."""
+        """The optimizer over the parameters of `model`; raises ConfigError for a knob that finds nothing to turn."""
         raise NotImplementedError
 
 
-def decay_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Two groups: matrices and tables decay, norm scales, biases and a module's own don't; a tied weight is in once."""
-    trained = [(parameter, role) for _, _, parameter, role in roles(model) if parameter.requires_grad]
-    decayed: list[Tensor] = [parameter for parameter, role in trained if _decays(parameter, role)]
-    others: list[Tensor] = [parameter for parameter, role in trained if not _decays(parameter, role)]
-    groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": others, "weight_decay": 0.0}]
+class Stepper(torch.optim.Optimizer):
+    """An optimizer that torch doesn't have: heirs say how the parameters of one group move."""
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+        """Moves every parameter that has a gradient; returns what the closure does, which may compute them."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            if moved := [parameter for parameter in group["params"] if parameter.grad is not None]:
+                self.move(moved, group)
+        return loss
+
+    def move(self, parameters: list[Tensor], group: dict[str, Any]) -> None:
+        """One step of parameters that all have a gradient, by the knobs of their group."""
+        raise NotImplementedError
+
+    def kept(self, parameters: list[Tensor], name: str) -> list[Tensor]:
+        """What the state calls `name` for each parameter, zeros at first."""
+        for parameter in parameters:
+            if name not in self.state[parameter]:
+                self.state[parameter][name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
+        return [self.state[parameter][name] for parameter in parameters]
+
+
+def parts(model: nn.Module) -> Iterator[tuple[Tensor, Part, bool]]:
+    """(parameter, what it is, whether it decays) of every parameter that is trained, a tied one once."""
+    head = _head(model)
+    for _, owner, parameter, role in roles(model):
+        if parameter.requires_grad:
+            yield parameter, _part(role, owner is head), _decays(parameter, role)
+
+
+def decay_groups(
+    model: nn.Module, weight_decay: float, knobs: Mapping[Part, dict[str, Any]] | None = None
+) -> list[dict[str, Any]]:
+    """Matrices and tables decay; norm scales, biases and a module's own don't; a tied weight is in once.
+
+    Two groups, and two more for each set of `knobs` that some parts have of their own; those without come first.
+    """
+    own = knobs or {}
+    trained = list(parts(model))
+    groups: list[dict[str, Any]] = []
+    for shared in _distinct([{}, *own.values()]):
+        for decays in (True, False):
+            members = [p for p, part, decayed in trained if decayed == decays and own.get(part, {}) == shared]
+            groups.append({"params": members, "weight_decay": weight_decay if decays else 0.0, **shared})
     return [group for group in groups if group["params"]]
+
+
+def _head(model: nn.Module) -> nn.Module | None:
+    """The map to the logits, which models of transformers say by themselves."""
+    told = getattr(model, "get_output_embeddings", None)
+    return getattr(model, "head", None) if told is None else told()
+
+
+def _part(role: str | None, of_head: bool) -> Part:
+    if role == "embedding":
+        return "embedding"
+    if of_head:
+        return "head"
+    return "map" if role in ("matrix", "residual") else "other"
 
 
 def _decays(parameter: Tensor, role: str | None) -> bool:
     return role in DECAYED or (role is None and parameter.ndim >= 2)  # of a module that states no roles: its matrices
+
+
+def _distinct(sets: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [one for index, one in enumerate(sets) if one not in sets[:index]]

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import torch
-from pydantic import Field, NonNegativeFloat, PositiveFloat
+from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
 from builder.component import Config as BaseConfig
+from builder.errors import ConfigError, Problem, shown
 from builder.registry import register
-from builder.training.optimizer import Optimizer, decay_groups
-
-Beta = Annotated[float, Field(ge=0, lt=1)]
+from builder.training.optimizer import Betas, Optimizer, Part, decay_groups, parts
 
 
 @register("optimizer", "adamw")
@@ -20,15 +17,45 @@ class AdamW(Optimizer):
     """w <- w - lr (m / (sqrt(v) + eps) + weight_decay w), m and v corrected for bias (Loshchilov & Hutter 2019)."""
 
     class Config(BaseConfig):
-        """`lr` is the peak that the schedule scales; `betas` average the gradient and its square."""
+        """`lr` is the peak that the schedule scales; `betas` average the gradient and its square.
+
+        embedding_lr    that of the tables of vectors: tokens, with the head where it is tied, and learned positions;
+                        None: lr
+        head_lr         that of a head with a weight of its own, its bias included; None: lr
+        """
 
         name: str = "adamw"
         lr: PositiveFloat = 1e-3
-        betas: Annotated[tuple[Beta, Beta], Field(strict=False)] = (0.9, 0.95)
+        embedding_lr: PositiveFloat | None = None
+        head_lr: PositiveFloat | None = None
+        betas: Betas = (0.9, 0.95)
         eps: PositiveFloat = 1e-8
         weight_decay: NonNegativeFloat = 0.1
 
     @staticmethod
     def build(config: AdamW.Config, model: nn.Module) -> torch.optim.Optimizer:
-        groups = decay_groups(model, config.weight_decay)
+        rates: dict[Part, float | None] = {"embedding": config.embedding_lr, "head": config.head_lr}
+        given: dict[Part, float] = {part: rate for part, rate in rates.items() if rate is not None}
+        _refuse_unfelt(given, model)
+        knobs: dict[Part, dict[str, float]] = {part: {"lr": rate} for part, rate in given.items()}
+        groups = decay_groups(model, config.weight_decay, knobs)
         return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
+
+
+def _refuse_unfelt(rates: dict[Part, float], model: nn.Module) -> None:
+    """Raises ConfigError for each rate that no weight has."""
+    weights = {part for _, part, decays in parts(model) if decays}
+    rules: dict[Part, tuple[str, str]] = {
+        "head": (
+            "the head trains no weight of its own: tied, it is the table, and has the rate of embedding_lr",
+            "optimizer.head_lr=null, or model.tie_embeddings=false",
+        ),
+        "embedding": ("the model trains no table of vectors", "optimizer.embedding_lr=null"),
+    }
+    problems = [
+        Problem(f"optimizer.{part}_lr", shown(rate), *rules[part])
+        for part, rate in rates.items()
+        if part not in weights
+    ]
+    if problems:
+        raise ConfigError(problems)
