@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Annotated, Any, Literal, NoReturn, Self
@@ -21,6 +19,7 @@ from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .ends import EmbeddingSpec, HeadSpec
+from .identity import fingerprint
 from .layers import LayerSpec, Part, written_out
 from .registry import LAYER_ROOMS
 from .section import Section
@@ -259,9 +258,8 @@ class RunSpec(Section):
 
     @property
     def hash(self) -> str:
-        """The identity of the run: sha256 over the config, less its output, logger, callbacks and sample."""
-        identity = self.model_dump(mode="json", exclude={"output", "logger", "callbacks", "sample"})
-        return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:16]
+        """The identity of the run: that of its config, less its output, logger, callbacks and sample."""
+        return fingerprint(self, without=("output", "logger", "callbacks", "sample"))
 
     @field_validator("trainer")
     @classmethod

@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 import yaml
 from omegaconf import OmegaConf
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from builder.compose import compose
 from builder.errors import ConfigError, Problem
+from builder.identity import fingerprint
 from builder.load import load
 from builder.spec import VERSION
 
@@ -191,3 +192,32 @@ def test_nothing_of_a_spec_can_be_changed_after_load():
         with pytest.raises(TypeError, match="after load"):
             node.pop("_target_", None)
     assert copy.deepcopy(spec).trainer == spec.trainer and pickle.loads(pickle.dumps(spec.trainer)) == spec.trainer
+
+
+class _Before(BaseModel):
+    """A component's knobs, in an earlier version."""
+
+    name: str = "thing"
+    width: int
+    bias: bool = False
+
+
+class _After(_Before):
+    """The same with a knob more."""
+
+    scale: float | None = None
+    heads: tuple[int, ...] = (1, 2)
+
+
+def test_a_knob_that_a_later_version_adds_makes_no_run_another():
+    assert fingerprint(_Before(width=3)) == fingerprint(_After(width=3))
+    assert fingerprint(_Before(width=3, bias=True)) == fingerprint(_After(width=3, bias=True))
+
+
+@pytest.mark.parametrize("knob", [{"width": 4}, {"bias": True}, {"scale": 1.0}, {"heads": (1,)}, {"name": "other"}])
+def test_what_is_no_default_makes_a_run_another(knob: dict[str, Any]):
+    assert fingerprint(_After(**{"width": 3} | knob)) != fingerprint(_After(width=3))
+
+
+def test_a_number_is_no_flag():
+    assert fingerprint(_After(width=3, scale=0.0)) != fingerprint(_After(width=3))

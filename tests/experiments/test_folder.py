@@ -69,7 +69,7 @@ def test_the_config_is_frozen_with_every_default(made, home):
     assert "???" not in text
     assert "${" not in text
     config = yaml.safe_load(text)
-    assert config["optimizer"].keys() == {"name", "lr", "betas", "eps", "weight_decay"}
+    assert config["optimizer"].keys() >= {"name", "lr", "betas", "eps", "weight_decay", "head_lr"}
     assert config["model"]["vocab_size"] == 258
     assert config["model"]["attention"].keys() > {"n_heads", "n_kv_heads", "d_head"}
     spec = RunFolder(made).spec()
