@@ -1,8 +1,10 @@
 """Tokens to experts and back: rows sorted by expert, each carried there and home by reading, never by adding up.
 
-token      0   1   2                row       0   1   2   3   4   5
-experts    2,0 1,2 0,2              expert    0   0   1   2   2   2
-                                    token     2   0   1   0   1   2      first choices before second ones
+Three tokens with two experts each, first choices before second ones:
+
+    token      0   1   2                row       0   1   2   3   4   5
+    experts    2,0 1,2 0,2              expert    0   0   1   2   2   2
+                                        token     2   0   1   0   1   2
 """
 
 from __future__ import annotations
@@ -16,9 +18,13 @@ from torch.autograd.function import once_differentiable
 
 
 class Dispatch(ABC):
-    """Who goes where in one pass: M rows for N tokens, sorted by expert, `counts` (X,) int64 of them for each."""
+    """Who goes where in one pass: M rows for N tokens, sorted by expert, `counts` (X,) int64 of them for each.
+
+    `full`: every row is some expert's, so that the counts add up to M.
+    """
 
     counts: Tensor
+    full: bool
 
     @abstractmethod
     def spread(self, x: Tensor) -> Tensor:
@@ -30,14 +36,15 @@ class Dispatch(ABC):
 
 
 class ByToken(Dispatch):
-    """Every token has k places: `experts` (N, k) int64, X where a place is empty, `weights` (N, k).
+    """Every token has k places: `experts` (N, k) int64, X where a place is empty and it isn't `full`, `weights` (N, k).
 
     Both ways, and both their gradients, read k rows for each token, so that no two threads add to one number.
     """
 
-    def __init__(self, experts: Tensor, weights: Tensor, n_experts: int):
-        self.weights = weights.T  # (k, N)
-        flat, order = sorted_by_expert(experts)
+    def __init__(self, experts: Tensor, weights: Tensor, n_experts: int, full: bool = False):
+        self.weights, self.full = weights.T, full  # (k, N)
+        flat = experts.T.flatten()  # (kN,) first choices first
+        order = flat.argsort(stable=True)
         self.counts = count(flat, n_experts)
         self.token = order % len(experts)  # (M,) whose token each row is
         row = torch.arange(len(order), device=order.device)
@@ -59,7 +66,7 @@ class ByExpert(Dispatch):
 
     def __init__(self, tokens: Tensor, weights: Tensor, n_tokens: int):
         self.tokens, self.weights, self.n_tokens = tokens.flatten(), weights.flatten(), n_tokens  # (M,)
-        self.counts = torch.full((len(tokens),), tokens.shape[1], device=tokens.device)
+        self.counts, self.full = torch.full((len(tokens),), tokens.shape[1], device=tokens.device), True
 
     def spread(self, x: Tensor) -> Tensor:
         return x.index_select(0, self.tokens)
@@ -67,12 +74,6 @@ class ByExpert(Dispatch):
     def gather(self, y: Tensor) -> Tensor:
         weighted = y * self.weights.to(y.dtype)[:, None]  # (M, D)
         return y.new_zeros(self.n_tokens, y.shape[1]).index_add(0, self.tokens, weighted)  # (N, D)
-
-
-def sorted_by_expert(experts: Tensor) -> tuple[Tensor, Tensor]:
-    """(the places of experts (N, k), first choices first, (kN,); their order by expert, in which none overtakes)."""
-    flat = experts.T.flatten()  # (kN,)
-    return flat, flat.argsort(stable=True)
 
 
 def count(experts: Tensor, n_experts: int) -> Tensor:

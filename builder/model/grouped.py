@@ -8,6 +8,7 @@ where it hasn't, and while torch compiles, rows are laid out in equal blocks tha
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -21,37 +22,71 @@ _ALIGNED = 16  # bytes that the rows of a matrix must be a multiple of, for torc
 
 
 class Groups:
-    """How many rows each group has now, `counts` (X,) int64: told before the maps are applied that share it."""
+    """How many rows each group has now, `counts` (X,) int64: told before the maps are applied that share it.
+
+    `full` says that every row belongs to a group. What follows from the counts is made once for all the maps.
+    """
 
     def __init__(self, n_groups: int) -> None:
         self.n_groups = n_groups
         self.counts: Tensor | None = None
-        self._spans: _Spans | None = None
+        self.full = False
+        self._made: dict[str, Any] = {}
 
-    def divide(self, counts: Tensor) -> None:
+    def divide(self, counts: Tensor, full: bool = False) -> None:
         """The rows that come next are divided like this."""
-        self.counts, self._spans = counts, None
+        self.counts, self.full, self._made = counts, full, {}
 
     def spans(self) -> _Spans:
         """(group, its rows) of the groups that have any; on a GPU that would mean to wait for it."""
-        if self._spans is None:
-            ends = list(accumulate(self._told().tolist(), initial=0))
-            self._spans = [(group, slice(*rows)) for group, rows in enumerate(pairwise(ends)) if rows[0] < rows[1]]
-        return self._spans
+        return self._once("spans", self._spans)
 
     def ends(self) -> Tensor:
         """Behind which row each group ends, (X,) int32."""
-        return self._told().cumsum(0).to(torch.int32)
+        return self._once("ends", lambda: self._told().cumsum(0).to(torch.int32))
 
     def of_row(self, rows: int) -> Tensor:
-        """The group of each of so many rows, (M,) int64; rows that belong to none are given to the last."""
-        at = torch.arange(rows, device=self._told().device)
-        return torch.searchsorted(self._told().cumsum(0), at, right=True).clamp_max(self.n_groups - 1)
+        """The group of each of all M rows, (M,) int64; rows that belong to none are given to the last."""
+        return self._once("of_row", lambda: self._owner(self._told(), rows))
+
+    def held(self, rows: int) -> Tensor:
+        """Which of all M rows belong to a group, (M, 1) bool."""
+        return self._once("held", lambda: (torch.arange(rows, device=self._told().device) < self.ends()[-1])[:, None])
+
+    def blocks(self, rows: int) -> tuple[int, Tensor, Tensor]:
+        """(rows of a block, the place (M,) of each of all M rows in the blocks, the group (n,) of each block).
+
+        How many blocks there are depends on the number of rows alone, however they are divided: at most one in each
+        group isn't full. A quarter of the mean group is a block, so at most a quarter more is multiplied.
+        """
+        return self._once("blocks", lambda: self._blocks(rows))
+
+    def _spans(self) -> _Spans:
+        ends = list(accumulate(self._told().tolist(), initial=0))
+        return [(group, slice(*rows)) for group, rows in enumerate(pairwise(ends)) if rows[0] < rows[1]]
+
+    def _owner(self, counts: Tensor, places: int) -> Tensor:
+        at = torch.arange(places, device=counts.device)
+        return torch.searchsorted(counts.cumsum(0), at, right=True).clamp_max(self.n_groups - 1)
+
+    def _blocks(self, rows: int) -> tuple[int, Tensor, Tensor]:
+        size = max(1, rows // (4 * self.n_groups))
+        n_blocks = min(rows, rows // size + self.n_groups)
+        counts, group = self._told(), self.of_row(rows)
+        blocks = (counts + size - 1) // size  # (X,)
+        first_row, first_block = counts.cumsum(0) - counts, blocks.cumsum(0) - blocks
+        at = torch.arange(rows, device=counts.device) - first_row[group] + first_block[group] * size  # (M,)
+        return size, at.clamp_max(n_blocks * size), self._owner(blocks, n_blocks)  # rows of no group lie behind all
 
     def _told(self) -> Tensor:
         if self.counts is None:
             raise RuntimeError("a grouped map was applied before its rows were divided")
         return self.counts
+
+    def _once(self, what: str, make: Callable[[], Any]) -> Any:
+        if what not in self._made:
+            self._made[what] = make()
+        return self._made[what]
 
 
 class GroupedLinear(nn.Module):
@@ -75,25 +110,34 @@ class GroupedLinear(nn.Module):
         return grouped_linear(x, weight, bias, self.groups)
 
 
-def group_linears(module: nn.Module, n_groups: int) -> Groups:
-    """Puts a grouped map in the place of every linear map inside `module`; returns the division that they share.
+class Apart(nn.ModuleList):
+    """A module for each group, for those that can't be held in one: on a GPU every pass waits to read the division."""
 
-    Raises ValueError when the module has parameters that are in no linear map, which no group could have its own of.
+    def __init__(self, modules: Iterable[nn.Module], groups: Groups):
+        super().__init__(modules)
+        self.groups = groups
+
+    def forward(self, x: Tensor, *more: Any) -> Tensor:
+        """x (M, D), sorted by group -> (M, D); rows that belong to no group give zeros."""
+        spans = self.groups.spans()
+        each = [self[group](x[rows], *more) for group, rows in spans]
+        return torch.cat([*each, x.new_zeros(len(x) - _end(spans), x.shape[1])])
+
+
+def per_group(make: Callable[[], nn.Module], n_groups: int) -> tuple[nn.Module, Groups]:
+    """(what applies the module that `make` makes to each group with parameters of its own, the division that it reads).
+
+    Where all parameters are in linear maps it is one module, in which each map holds all groups; else it is `Apart`.
     """
-    groups = Groups(n_groups)
-    for parent in list(module.modules()):
+    groups, module = Groups(n_groups), make()
+    inner = list(module.modules())
+    if any(list(part.parameters(recurse=False)) for part in inner if not isinstance(part, nn.Linear)):
+        return Apart([module, *(make() for _ in range(n_groups - 1))], groups), groups
+    for parent in inner:
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(parent, name, GroupedLinear(child, groups))
-    others = [
-        f"{path}.{name}" if path else name
-        for path, part in module.named_modules()
-        for name, _ in part.named_parameters(recurse=False)
-        if not isinstance(part, GroupedLinear)
-    ]
-    if others:
-        raise ValueError(f"{type(module).__name__} has parameters beside its linear maps: {', '.join(others)}")
-    return groups
+    return module, groups
 
 
 def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Groups) -> Tensor:
@@ -101,14 +145,14 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Group
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         each = _EachGroup.apply if torch.is_grad_enabled() else _each_group
         return each(x, weight, bias, groups.spans())
-    ours = (torch.arange(len(x), device=x.device) < groups.ends()[-1])[:, None]  # (M, 1) false behind the last group
-    if _own_kernel(x, weight):  # it leaves anything there, in the gradient too, which the first `where` keeps from x
-        y = F.grouped_mm(torch.where(ours, x, 0), weight.mT, offs=groups.ends())
+    if _own_kernel(x, weight):  # it leaves anything behind the last group, in the gradient of x too
+        x = x if groups.full else torch.where(groups.held(len(x)), x, 0)
+        y = F.grouped_mm(x, weight.mT, offs=groups.ends())
     else:
         y = _in_blocks(x, weight, groups)
     if bias is not None:
         y = y + bias[groups.of_row(len(x))]
-    return torch.where(ours, y, 0)
+    return y if groups.full else torch.where(groups.held(len(x)), y, 0)
 
 
 def _own_kernel(x: Tensor, weight: Tensor) -> bool:
@@ -169,23 +213,8 @@ def _end(spans: _Spans) -> int:
 
 
 def _in_blocks(x: Tensor, weight: Tensor, groups: Groups) -> Tensor:
-    """The rows laid out in blocks of one size, of which each belongs to one group, and those multiplied at once.
-
-    How many blocks there are depends on the number of rows alone, however they are divided: at most a block in each
-    group isn't full. A quarter of the mean group is a block, so at most a quarter more is multiplied.
-    """
-    rows, n_groups = len(x), groups.n_groups
-    size = max(1, rows // (4 * n_groups))
-    n_blocks = min(rows, rows // size + n_groups)
-    group = groups.of_row(rows)  # (M,)
-    counts = groups.counts
-    assert counts is not None
-    blocks = (counts + size - 1) // size  # (X,)
-    first_row, first_block = counts.cumsum(0) - counts, blocks.cumsum(0) - blocks
-    at = torch.arange(rows, device=x.device) - first_row[group] + first_block[group] * size  # (M,) slot of each row
-    at = at.clamp_max(n_blocks * size)  # rows of no group lie behind everything
-    laid = x.new_zeros(n_blocks * size + 1, x.shape[1]).index_copy(0, at, x)[:-1].unflatten(0, (n_blocks, size))
-    number = torch.arange(n_blocks, device=x.device)
-    owner = torch.searchsorted(blocks.cumsum(0), number, right=True).clamp_max(n_groups - 1)  # (n_blocks,)
-    y = torch.bmm(laid, weight[owner].mT).flatten(0, 1)  # (n_blocks * size, out)
+    """The rows laid out in blocks of one size, of which each belongs to one group, and those multiplied at once."""
+    size, at, owner = groups.blocks(len(x))
+    laid = x.new_zeros(len(owner) * size + 1, x.shape[1]).index_copy(0, at, x)[:-1].unflatten(0, (len(owner), size))
+    y = torch.bmm(laid, weight[owner].mT).flatten(0, 1)  # (n * size, out)
     return F.pad(y, (0, 0, 0, 1))[at]  # (M, out)

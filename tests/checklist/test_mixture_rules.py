@@ -1,20 +1,20 @@
 """Every rule about mixtures of experts: a config that breaks it, where it is told, and that the fix mends it."""
 
+import re
 from dataclasses import replace
 
 import pytest
+import torch
+from torch import nn
 
+from builder.component import Config as BaseConfig
+from builder.components.ffn import FFN
 from builder.finding import Status
+from builder.model.linear import Linear
+from tests.choices import slot
 
 GLU = {"name": "glu", "d_ff": 24}
-MOE = {
-    "name": "moe",
-    "n_experts": 8,
-    "top_k": 2,
-    "expert": GLU,
-    "router": {"name": "topk"},
-    "balance": {"aux_loss": 0.01},
-}
+MOE = slot("ffn", "moe", expert=GLU)
 GROUPED = {"name": "grouped_topk", "n_groups": 4, "top_groups": 2}
 SWITCH = {"top_k": 1, "router": {"name": "switch"}}
 EXPERTS = {"router": {"name": "expert_choice"}, "balance": False}
@@ -242,3 +242,36 @@ def test_the_seats_that_are_told_are_those_of_a_pass(about, run):
     tokens = spec.batch.sequences * spec.model.train_length
     found = [f for f in about(SWITCH | {"capacity_factor": 1.25}).findings if f.path == "model.ffn.capacity_factor"]
     assert f"{tokens * 5 // 4 // 8} of {tokens:,} tokens" in found[0].found
+
+
+class Scaled(FFN):
+    """An ffn with a parameter that is in no linear map: relu(x W_up) s W_down."""
+
+    class Config(BaseConfig):
+        """No knobs."""
+
+        name: str = "scaled"
+
+    roles = {"scale": "scale"}
+
+    def __init__(self, config, site):
+        super().__init__()
+        self.up, self.down = Linear(site.d_model, 8), Linear(8, site.d_model, role="residual")
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x, ctx):
+        return self.down(self.up(x).relu() * self.scale)
+
+
+def test_any_ffn_can_be_an_expert(about):
+    """It costs and is proven as one made of linear maps alone."""
+    report = about({"expert": {"name": f"{__name__}:Scaled"}}, probes=True)
+    assert report.ok and not [finding for finding in report.findings if finding.status is Status.WARN], str(report)
+    idle = 2 * (8 - 2) * (2 * 32 * 8 + 8)  # layers, experts that a token doesn't meet, their parameters
+    counts = re.findall(r"([\d,]+) (?:parameters|active)", _costs(report))
+    total, active = (int(count.replace(",", "")) for count in counts)
+    assert total - active == idle
+
+
+def _costs(report):
+    return next(finding.found for finding in report.findings if "active per token" in finding.found)

@@ -8,18 +8,12 @@ import pytest
 from builder.components.ffn import FFN
 from builder.load import load
 from builder.registry import register
+from tests.choices import slot
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 Refused = Callable[[dict[str, Any]], dict[str, Any]]
 GLU = {"name": "glu", "d_ff": 64}
-MOE = {
-    "name": "moe",
-    "n_experts": 4,
-    "top_k": 2,
-    "expert": GLU,
-    "router": {"name": "topk"},
-    "balance": {"aux_loss": 0.01},
-}
+MOE = slot("ffn", "moe", n_experts=4, expert=GLU)
 INNER = MOE | {"n_experts": 2, "top_k": 1}
 ALONE = "it must transform each position alone"
 

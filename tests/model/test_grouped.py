@@ -8,7 +8,7 @@ from torch import nn
 
 from builder.checklist.probes.costs import Counter
 from builder.model import grouped
-from builder.model.grouped import GroupedLinear, Groups, group_linears, grouped_linear
+from builder.model.grouped import Apart, GroupedLinear, Groups, grouped_linear, per_group
 from builder.model.linear import Linear
 
 IN, OUT = 8, 16
@@ -157,8 +157,7 @@ class Gated(nn.Module):
 
 
 def test_every_linear_map_of_a_module_is_held_for_each_group():
-    module = Gated()
-    groups = group_linears(module, 3)
+    module, groups = per_group(Gated, 3)
     shapes = {name: tuple(parameter.shape) for name, parameter in module.named_parameters()}
     assert shapes == {"up.weight": (3, OUT, IN), "up.bias": (3, OUT), "down.weight": (3, IN, OUT)}
     assert module.up.roles["weight"] == "matrix" and module.down.roles["weight"] == "residual"
@@ -171,14 +170,24 @@ def test_every_linear_map_of_a_module_is_held_for_each_group():
         assert torch.allclose(module(x), by_row(hidden, module.down.weight, None, sizes), atol=1e-5)
 
 
-def test_what_is_no_linear_map_cannot_be_grouped():
-    with pytest.raises(ValueError, match=r"Gated has parameters beside its linear maps: norm\.weight, norm\.bias"):
-        group_linears(Gated(norm=True), 3)
+def test_what_has_parameters_beside_its_linear_maps_is_held_apart():
+    module, groups = per_group(lambda: Gated(norm=True), 3)
+    assert isinstance(module, Apart) and "2.norm.weight" in dict(module.named_parameters())
+    for parameter in module.parameters():
+        nn.init.normal_(parameter)
+    x = torch.randn(7, IN, requires_grad=True)
+    for sizes in ([2, 0, 3], [0, 0, 0], [1, 4, 2]):
+        groups.divide(torch.tensor(sizes))
+        owner = [group for group, size in enumerate(sizes) for _ in range(size)]
+        own = [module[group](x[at : at + 1]) for at, group in enumerate(owner)]
+        expected = torch.cat([*own, torch.zeros(7 - len(owner), IN)])
+        assert torch.allclose(module(x), expected, atol=1e-5)
+        (gradient,) = torch.autograd.grad(module(x).sum() + 0 * x.sum(), x)
+        assert not gradient[len(owner) :].any()
 
 
 def test_rows_that_are_not_divided_are_refused():
-    module = Gated()
-    group_linears(module, 3)
+    module, _ = per_group(Gated, 3)
     with pytest.raises(RuntimeError, match="before its rows were divided"):
         module(torch.randn(5, IN))
 

@@ -17,7 +17,7 @@ from builder.errors import ArchlabError
 from builder.finding import Finding, Status
 from builder.model.balance import Balance, aux_loss, sequence_loss, z_loss
 from builder.model.context import Aux, Context
-from builder.model.grouped import group_linears
+from builder.model.grouped import per_group
 from builder.model.linear import Linear
 from builder.model.seats import Overflow, Seats
 from builder.registry import register
@@ -60,7 +60,8 @@ class MoE(FFN):
         x --router--> k experts and their weights        (B, T, X) -> (B, T, k)
         x --sorted by expert--> one grouped product for each linear map of the expert --> back, weighed and summed
 
-    All experts lie in one tensor for each map, `experts.up.weight` (X, F, D).
+    All experts lie in one tensor for each map, `experts.up.weight` (X, F, D); those of an ffn that has parameters
+    beside its linear maps are modules of their own, `experts.3`.
     """
 
     alone = False
@@ -69,7 +70,7 @@ class MoE(FFN):
         """How many experts there are, who goes to them, and what keeps them busy.
 
         top_k                   experts a token passes through
-        expert                  any ffn made of linear maps
+        expert                  any ffn; the experts are computed at once where it is made of linear maps
         shared                  an ffn that every token passes through beside; `shared_gate`: times sigmoid(x w)
         scale                   of what the chosen experts give together (DeepSeek: the routed scaling factor)
         capacity_factor         in training an expert takes ceil(factor N k / X) of N tokens; None: all that come
@@ -117,9 +118,9 @@ class MoE(FFN):
         speed = balance.bias_speed if balance else 0.0
         router: Any = config.router.component
         self.router = router(config.router, site.d_model, config.n_experts, config.top_k, learns=speed > 0)
-        self.experts = expert.component(expert, site)
-        self._expert_flops: int = self.experts.flops(1)
-        self.groups = group_linears(self.experts, config.n_experts)
+        self.experts, self.groups = per_group(lambda: expert.component(expert, site), config.n_experts)
+        with torch.device("meta"):  # one by itself
+            self._expert_flops: int = expert.component(expert, site).flops(1)
         self.shared = config.shared and config.shared.component(config.shared, site)
         self.shared_gate = Linear(site.d_model, 1) if config.shared_gate else None
         self.n_experts, self.top_k, self.scale, self.width = config.n_experts, config.top_k, config.scale, site.d_model
@@ -132,7 +133,7 @@ class MoE(FFN):
         real = ctx.mask.real_queries(length)
         real = None if real is None else real.expand(sequences, -1).flatten()  # (N,)
         routing = self.router.route(flat, real, self.training_seats if self.training else self.other_seats)
-        self.groups.divide(routing.dispatch.counts)
+        self.groups.divide(routing.dispatch.counts, routing.dispatch.full)
         inside = replace(ctx, aux=Aux(shapes=None if ctx.aux.shapes is None else []))
         y = routing.dispatch.gather(self.experts(routing.dispatch.spread(flat), inside))  # (N, D)
         y = (y if self.scale == 1 else y * self.scale).view_as(x)

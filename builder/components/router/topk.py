@@ -74,7 +74,7 @@ class TopK(Router):
         weights = self.weigh(logits, scores, going if moved else chosen, nobody if moved else None)
         weights = weights if nobody is None else weights.masked_fill(nobody, 0)
         return Routing(
-            dispatch=ByToken(going, weights, self.n_experts),
+            dispatch=ByToken(going, weights, self.n_experts, full=nobody is None),
             logits=logits,
             probabilities=scores if self.score == "softmax" else scores / (scores.sum(-1, keepdim=True) + _TINY),
             chosen=chosen,
