@@ -86,7 +86,13 @@ def fit(
 
 
 def rehearse(spec: RunSpec) -> None:
-    """Makes the trainer once and lets it go, before anything is written; raises ConfigError with what it refuses."""
+    """Makes the trainer once and lets it go, before anything is written; raises ConfigError with what it refuses.
+
+    So is the optimizer asked for what no parameter would feel.
+    """
+    optimizer: Any = spec.optimizer.component
+    if unfelt := list(optimizer.unfelt(spec.optimizer, build(spec.model, device="meta"))):
+        raise ConfigError(unfelt)
     try:
         with _quiet():
             targets.instantiate(spec.trainer, logger=False, enable_checkpointing=False, enable_progress_bar=False)

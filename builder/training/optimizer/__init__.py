@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Annotated, Any, Literal
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from builder.component import Component
 from builder.components.init import roles
+from builder.errors import Problem
 
 DECAYED = ("matrix", "residual", "embedding")
 """The roles whose parameters decay; what a role is says builder.components.init."""
@@ -24,9 +25,14 @@ Part = Literal["map", "embedding", "head", "other"]
 class Optimizer(Component):
     """Never instantiated: `build` returns torch's optimizer for a model."""
 
+    @classmethod
+    def unfelt(cls, config: Any, model: nn.Module) -> Iterable[Problem]:
+        """The knobs that no parameter of `model` would feel, which a run refuses before it begins."""
+        return ()
+
     @staticmethod
     def build(config: Any, model: nn.Module) -> torch.optim.Optimizer:
-        """The optimizer over the parameters of `model`; raises ConfigError for a knob that finds nothing to turn."""
+        """The optimizer over the parameters of `model`."""
         raise NotImplementedError
 
 

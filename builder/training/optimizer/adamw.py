@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import torch
 from pydantic import NonNegativeFloat, PositiveFloat
 from torch import nn
 
 from builder.component import Config as BaseConfig
-from builder.errors import ConfigError, Problem, shown
+from builder.errors import Problem, shown
 from builder.registry import register
 from builder.training.optimizer import Betas, Optimizer, Part, decay_groups, parts
 
@@ -32,30 +34,30 @@ class AdamW(Optimizer):
         eps: PositiveFloat = 1e-8
         weight_decay: NonNegativeFloat = 0.1
 
+    @classmethod
+    def unfelt(cls, config: AdamW.Config, model: nn.Module) -> Iterable[Problem]:
+        weights = {part for _, part, decays in parts(model) if decays}
+        for part, rate in _rates(config).items():
+            if part not in weights:
+                yield Problem(f"optimizer.{part}_lr", shown(rate), *_UNFELT[part])
+
     @staticmethod
     def build(config: AdamW.Config, model: nn.Module) -> torch.optim.Optimizer:
-        rates: dict[Part, float | None] = {"embedding": config.embedding_lr, "head": config.head_lr}
-        given: dict[Part, float] = {part: rate for part, rate in rates.items() if rate is not None}
-        _refuse_unfelt(given, model)
-        knobs: dict[Part, dict[str, float]] = {part: {"lr": rate} for part, rate in given.items()}
+        knobs: dict[Part, dict[str, float]] = {part: {"lr": rate} for part, rate in _rates(config).items()}
         groups = decay_groups(model, config.weight_decay, knobs)
         return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
-def _refuse_unfelt(rates: dict[Part, float], model: nn.Module) -> None:
-    """Raises ConfigError for each rate that no weight has."""
-    weights = {part for _, part, decays in parts(model) if decays}
-    rules: dict[Part, tuple[str, str]] = {
-        "head": (
-            "the head trains no weight of its own: tied, it is the table, and has the rate of embedding_lr",
-            "optimizer.head_lr=null, or model.tie_embeddings=false",
-        ),
-        "embedding": ("the model trains no table of vectors", "optimizer.embedding_lr=null"),
-    }
-    problems = [
-        Problem(f"optimizer.{part}_lr", shown(rate), *rules[part])
-        for part, rate in rates.items()
-        if part not in weights
-    ]
-    if problems:
-        raise ConfigError(problems)
+_UNFELT: dict[Part, tuple[str, str]] = {
+    "head": (
+        "the head trains no weight of its own: tied, it is the table, and has the rate of embedding_lr",
+        "optimizer.head_lr=null, or model.tie_embeddings=false",
+    ),
+    "embedding": ("the model trains no table of vectors", "optimizer.embedding_lr=null"),
+}
+
+
+def _rates(config: AdamW.Config) -> dict[Part, float]:
+    """The rates that differ from the rest's, by the part that has them."""
+    rates: dict[Part, float | None] = {"embedding": config.embedding_lr, "head": config.head_lr}
+    return {part: rate for part, rate in rates.items() if rate is not None}
