@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 from pydantic import BaseModel
@@ -13,11 +14,14 @@ _ALWAYS = ("name", "version")
 
 
 def fingerprint(config: BaseModel, without: Iterable[str] = ()) -> str:
-    """The first 16 digits of a sha256 over the config, less some of its sections.
+    """The first 16 digits of a sha256 over the config, less some of its sections and keys, by their paths.
 
     A knob at its default isn't in it, so that one which a later version adds makes no run another.
     """
-    told = {key: value for key, value in _told(config).items() if key not in set(without)}
+    told = _told(config)
+    for path in without:
+        *parents, key = path.split(".")
+        reduce(lambda node, parent: node.get(parent, {}), parents, told).pop(key, None)
     return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    NonNegativeInt,
-    PositiveFloat,
-    PositiveInt,
-    field_validator,
-    model_validator,
-)
+from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .ends import EmbeddingSpec, HeadSpec
+from .frozen import FrozenDict
 from .identity import fingerprint
 from .layers import LayerSpec, Part, written_out
 from .registry import LAYER_ROOMS
 from .section import Section
+from .sections import BatchSpec, EmaSpec, GuardSpec, OutputSpec, SampleSpec
 
 VERSION = 1
 """The version of this schema; written into every frozen config."""
@@ -33,6 +27,12 @@ TAKEN = {
     "num_sanity_val_steps",
 }
 """Arguments of Lightning's Trainer that the run sets itself."""
+
+EXECUTION = (
+    *("compile", "fused_loss", "activation_checkpointing", "batch.micro_batch"),
+    *(f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")),
+)
+"""How a run is computed, not what: a run may go on under others, since its steps stay those of the same batches."""
 
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
 
@@ -170,66 +170,14 @@ class ModelSpec(Section):
             yield "pattern", entry, f"a layer is mixer [+ ffn], not {' + '.join(kinds)}", "e.g. attention+ffn"
 
 
-class BatchSpec(Section):
-    """What one optimizer step consumes: `sequences` of model.train_length tokens each."""
-
-    sequences: PositiveInt
-
-
-class SampleSpec(Section):
-    """How text is generated: to the deploy length if `max_new_tokens` is None, greedily at `temperature` 0, without the
-    filters that are None, from a new seed if `seed` is None."""
-
-    prompt: str
-    max_new_tokens: PositiveInt | None = None
-    temperature: Annotated[float, Field(ge=0)] = 0.8
-    top_k: PositiveInt | None = None
-    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    min_p: Annotated[float, Field(ge=0, le=1)] | None = None
-    repetition_penalty: PositiveFloat | None = None
-    seed: NonNegativeInt | None = None
-
-
-class OutputSpec(Section):
-    """Where a run is written: <root>/<experiment>/<name>; `name` None: the time of its start."""
-
-    root: str
-    experiment: str
-    name: str | None = None
-    tags: Annotated[tuple[str, ...], Field(strict=False)] = ()
-
-    @field_validator("experiment", "name")
-    @classmethod
-    def _stays_below_its_root(cls, value: str | None) -> str | None:
-        if value is not None and (not value or value.startswith("/") or ".." in value.split("/")):
-            refuse_all([("", value, "the name of a folder below output.root", "output.root=... for another place")])
-        return value
-
-
-class FrozenDict(dict[str, Any]):
-    """A dict that can't be changed, nor what is in it: other people's arguments, as they were loaded."""
-
-    def __init__(self, content: Mapping[str, Any]):
-        super().__init__({key: _frozen(value) for key, value in content.items()})
-
-    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
-        raise TypeError("a spec can't be changed after load; compose it anew with other overrides")
-
-    __setitem__ = __delitem__ = update = pop = popitem = clear = setdefault = __ior__ = _refuse  # type: ignore[assignment]
-
-    def __reduce__(self) -> Any:
-        return FrozenDict, (dict(self),)
-
-
-def _frozen(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return FrozenDict(value)
-    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
-
-
 class RunSpec(Section):
-    """One run, whole: what is built, on what it is trained, and how. `trainer`, `logger` and `callbacks` are
-    other people's classes by `_target_`."""
+    """One run, whole: what is built, on what it is trained, and how.
+
+    trainer, logger, callbacks  other people's classes by `_target_`
+    compile                     the whole model, or its blocks, which share what was compiled; generation never is
+    activation_checkpointing    the slots whose activations are computed again in the backward pass, or all of them
+    fused_loss                  the loss from the hidden states, a part of the vocabulary at a time: no logits are kept
+    """
 
     version: Literal[1] = VERSION
     seed: NonNegativeInt
@@ -240,8 +188,12 @@ class RunSpec(Section):
     optimizer: Annotated[Config, Room("optimizer")]
     schedule: Annotated[Config, Room("schedule")]
     batch: BatchSpec
+    guard: GuardSpec | None = None
+    ema: EmaSpec | None = None
     trainer: dict[str, Any]
-    compile: bool = False
+    compile: Literal[False, True, "blocks"] = False
+    activation_checkpointing: bool | Annotated[tuple[str, ...], Field(strict=False)] = False
+    fused_loss: bool = False
     logger: dict[str, dict[str, Any]] = Field(default={}, validate_default=True)
     callbacks: dict[str, dict[str, Any]] = Field(default={}, validate_default=True)
     sample: SampleSpec
@@ -258,8 +210,36 @@ class RunSpec(Section):
 
     @property
     def hash(self) -> str:
-        """The identity of the run: that of its config, less its output, logger, callbacks and sample."""
-        return fingerprint(self, without=("output", "logger", "callbacks", "sample"))
+        """The identity of the run: that of its config, less its output, logger, callbacks, sample and execution."""
+        return fingerprint(self, without=("output", "logger", "callbacks", "sample", *EXECUTION))
+
+    @property
+    def rows(self) -> int:
+        """Sequences that one optimizer step reads, over all ranks and micro-batches."""
+        return self.batch.sequences or (self.batch.tokens or 0) // self.model.train_length
+
+    @property
+    def recomputed(self) -> tuple[str, ...]:
+        """The slots whose activations are computed again in the backward pass."""
+        asked = self.activation_checkpointing
+        return tuple(self.model.slots) if asked is True else asked or ()
+
+    @model_validator(mode="after")
+    def _tokens_are_whole_sequences(self) -> Self:
+        length, tokens = self.model.train_length, self.batch.tokens
+        if tokens is not None and tokens % length:
+            rule = f"a multiple of model.train_length={length}: a step reads whole sequences"
+            near = max(1, round(tokens / length)) * length
+            refuse_all([("batch.tokens", tokens, rule, f"batch.tokens={near}")])
+        return self
+
+    @model_validator(mode="after")
+    def _slots_are_named_right(self) -> Self:
+        slots = ", ".join(self.model.slots)
+        wrong = [slot for slot in self.recomputed if slot not in self.model.slots]
+        rule = f"slots of the model, or true for all; slots: {slots}"
+        refuse_all([("activation_checkpointing", wrong, rule, "activation_checkpointing=true")] if wrong else [])
+        return self
 
     @field_validator("trainer")
     @classmethod

@@ -15,7 +15,7 @@ from builder.component import refuse
 from builder.interop import export_hf
 from builder.interop.run_folder import import_run
 from builder.load import read
-from builder.spec import Section
+from builder.section import Section
 
 
 class ConvertSpec(Section):

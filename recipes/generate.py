@@ -11,7 +11,7 @@ from builder.checklist.render import render
 from builder.cli import main
 from builder.experiments.sample import sample
 from builder.load import read
-from builder.spec import SampleSpec
+from builder.sections import SampleSpec
 
 
 class GenerateSpec(SampleSpec):

@@ -11,7 +11,9 @@ from pydantic import Field, PositiveFloat, PositiveInt
 
 from builder.errors import ConfigError, Problem, shown
 from builder.load import read
-from builder.spec import RunSpec, Section
+from builder.memory import largest_micro_batch
+from builder.section import Section
+from builder.spec import RunSpec
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 """What the `dtype` knob stands for."""
@@ -49,9 +51,11 @@ class _Sections(Section):
 
 @dataclass(frozen=True)
 class Workload:
-    """What a measurement computes: one training batch, and for each of `batch_sizes` a prompt and its continuation."""
+    """What a measurement computes: one training batch, so many rows at once, and for each of `batch_sizes` a prompt
+    and its continuation."""
 
     sequences: int
+    micro_batch: int
     length: int
     batch_sizes: tuple[int, ...]
     prompt_length: int
@@ -96,6 +100,11 @@ def workload(spec: RunSpec, bench: BenchSpec) -> Workload:
     if problems:
         raise ConfigError(problems)
     return Workload(
-        spec.batch.sequences, spec.model.train_length, bench.batch_sizes, prompt, new, bench.rounds, bench.warmup,
+        spec.rows, _at_once(spec), spec.model.train_length, bench.batch_sizes, prompt, new, bench.rounds, bench.warmup,
         bench.seconds, device, bench.dtype, torch.get_num_threads(),
     )  # fmt: skip
+
+
+def _at_once(spec: RunSpec) -> int:
+    asked = spec.batch.micro_batch
+    return min(spec.rows, largest_micro_batch(spec) if asked == "auto" else asked or spec.rows)

@@ -11,7 +11,7 @@ from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
 from builder.generation.request import check_length
 from builder.model.language_model import LanguageModel
-from builder.spec import SampleSpec
+from builder.sections import SampleSpec
 
 _HIDDEN = {code: "\ufffd" for code in (*range(9), *range(11, 32), *range(127, 160))}
 """Control characters but tab and newline: what an untrained model writes must not steer the terminal."""

@@ -139,7 +139,9 @@ def _others(value: Any) -> list[Any]:
         {"batch.sequences": 7},
         {"trainer.max_steps": 7},
         {"data.val_fraction": 0.3},
-        {"compile": True},
+        {"trainer.precision": "bf16-mixed"},
+        {"guard": {}},
+        {"ema": {}},
     ],
     ids=lambda changes: next(iter(changes)),
 )
@@ -154,10 +156,14 @@ def test_training_is_part_of_the_identity(changes: dict[str, Any], edited: Edit,
         {"logger": {}},
         {"callbacks": {}},
         {"sample.prompt": "Once", "sample.temperature": 0.0},
+        {"compile": True},
+        {"compile": "blocks", "fused_loss": True, "activation_checkpointing": ["ffn"]},
+        {"batch.micro_batch": 3},
+        {"trainer.devices": 4, "trainer.num_nodes": 2, "trainer.strategy": "ddp", "trainer.accelerator": "cpu"},
     ],
     ids=lambda changes: next(iter(changes)),
 )
-def test_place_and_watchers_are_not(changes: dict[str, Any], edited: Edit, composed: dict[str, Any]):
+def test_place_watchers_and_execution_are_not(changes: dict[str, Any], edited: Edit, composed: dict[str, Any]):
     assert load(edited(changes)).hash == load(composed).hash
 
 

@@ -11,7 +11,7 @@ from builder.data.tokenizer.bytes import Bytes
 from builder.experiments.sample import request, sample
 from builder.generation.request import GenerationError
 from builder.generation.sampling import Sampler
-from builder.spec import SampleSpec
+from builder.sections import SampleSpec
 from tests.tiny_run import spec_of
 
 
