@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from builder.component import Config, Site
+from builder.components import init
 from builder.layers import LayerSpec
 from builder.spec import ModelSpec
 
@@ -35,8 +36,7 @@ def build(
         model = assemble(model_spec)
     if place.type != "meta":
         generator = None if seed is None else torch.Generator(device).manual_seed(seed)
-        init: Any = model_spec.init.component
-        init(model_spec.init, model_spec.writes).apply(model, generator)
+        init.chosen(model_spec).apply(model, generator)
     return model if dtype is None else model.to(dtype)
 
 

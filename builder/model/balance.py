@@ -34,14 +34,22 @@ class Balance(Section):
         return self
 
 
-def aux_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None) -> Tensor:
+def aux_loss(
+    probabilities: Tensor,
+    chosen: Tensor,
+    real: Tensor | None,
+    counts: Tensor | None = None,
+    tokens: Tensor | None = None,
+) -> Tensor:
     """X sum_e f_e p_e of one layer, a scalar: 1 when tokens are spread evenly (chapter 3.9).
 
     f_e is the share of all choices (N, k) that fall on expert e, p_e its mean probability (N, X); padding, where
-    real (N,) is false, is in neither. No gradient passes through f.
+    real (N,) is false, is in neither. No gradient passes through f. With `counts` (X,) the choices
+    are those of a whole batch, of which these tokens are a part (Qiu et al. 2025, "Demons in the Detail").
     """
     n_experts = probabilities.shape[-1]
-    share = count(chosen.flatten(), n_experts).to(probabilities.dtype)
+    counts = count(chosen.flatten(), n_experts) if counts is None else counts
+    share = counts.to(probabilities.dtype)
     return n_experts * (share / share.sum().clamp_min(1) * mean_over_real(probabilities, real)).sum()
 
 
@@ -50,10 +58,13 @@ def z_loss(logits: Tensor, real: Tensor | None) -> Tensor:
     return mean_over_real(logits.logsumexp(-1).square()[:, None], real).sum()
 
 
-def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, sequences: int) -> Tensor:
+def sequence_loss(
+    probabilities: Tensor, chosen: Tensor, real: Tensor | None, sequences: int, of: Tensor | None = None
+) -> Tensor:
     """The mean over sequences of X sum_e f_e p_e, f and p of one sequence (DeepSeek-AI 2024, "DeepSeek-V3", 2.1.2).
 
-    The N tokens are those of `sequences` rows, one after the other; a row of padding alone is no sequence.
+    The N tokens are those of `sequences` rows, one after the other; a row of padding alone is no sequence. What the sum
+    over sequences is divided by is how many there are, or `of`, for a part of a batch.
     """
     n_experts = probabilities.shape[-1]
     rows = chosen.unflatten(0, (sequences, -1)).flatten(1)  # (B, T k)
@@ -63,7 +74,9 @@ def sequence_loss(probabilities: Tensor, chosen: Tensor, real: Tensor | None, se
     total = masked.unflatten(0, (sequences, -1)).sum(1)  # (B, X)
     length = total.new_full((), len(probabilities) // sequences) if real is None else real.view(sequences, -1).sum(1)
     each = n_experts * (share * total / length.clamp_min(1).view(-1, 1)).sum(-1)  # (B,)
-    return each.mean() if real is None else each.sum() / (length > 0).sum().clamp_min(1)
+    if of is None and real is None:
+        return each.mean()
+    return each.sum() / ((length > 0).sum().clamp_min(1) if of is None else of)
 
 
 def mean_over_real(values: Tensor, real: Tensor | None) -> Tensor:

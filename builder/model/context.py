@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
 from .mask import Mask
 from .positions import Positions
+from .whole_batch import WholeBatch
 
 if TYPE_CHECKING:
     from builder.components.position import Position
@@ -31,16 +32,47 @@ class Shape:
 
 @dataclass
 class Aux:
-    """What layers report beside their output: `losses` are added to the training loss, `stats` are logged.
+    """What layers report beside their output.
 
+    `losses`, means over the real tokens of the pass, are added to the training loss; `stats` are logged.
     `tallies`, int64, are counted in training, by the module that counts: they are summed over everything that one
     optimizer step reads, and given to the module's `settle`. `shapes` is None unless someone keeps the shape ledger.
+    `whole` is told, not reported: the batch of which this pass reads a part; None: it is all there is.
+
+    A layer doesn't know its number: what it reports as `moe/aux_loss` the model has as `moe/3/aux_loss`. So layers that
+    are alike run the same code, and what is compiled for one serves them all.
     """
 
     losses: dict[str, Tensor] = field(default_factory=dict)
     stats: dict[str, Tensor] = field(default_factory=dict)
     tallies: dict[nn.Module, Tensor] = field(default_factory=dict)
     shapes: list[Shape] | None = None
+    whole: WholeBatch | None = None
+
+    def empty(self, layer: nn.Module | None = None) -> Aux:
+        """A place for what a part of the pass reports, a `layer` or less of one: told and keeping what this one is."""
+        whole = self.whole if self.whole is None or layer is None else self.whole.of(layer)
+        return Aux(shapes=None if self.shapes is None else [], whole=whole)
+
+    def add(self, told: Aux) -> None:
+        """Takes over what was reported elsewhere."""
+        self.losses.update(told.losses)
+        self.stats.update(told.stats)
+        self.tallies.update(told.tallies)
+        if self.shapes is not None:
+            self.shapes.extend(told.shapes or ())
+
+    def add_layer(self, layer: int, told: Aux) -> None:
+        """Takes over what a layer reported, under its number."""
+        losses = {_numbered(name, layer): loss for name, loss in told.losses.items()}
+        stats = {_numbered(name, layer): stat for name, stat in told.stats.items()}
+        shapes = None if told.shapes is None else [replace(line, layer=layer) for line in told.shapes]
+        self.add(Aux(losses, stats, told.tallies, shapes))
+
+
+def _numbered(name: str, layer: int) -> str:
+    first, *rest = name.split("/")
+    return "/".join((first, str(layer), *rest))
 
 
 @dataclass(frozen=True)
@@ -59,11 +91,16 @@ class Context:
     key_positions: Positions
     mask: Mask
     position: Position
-    layer: int | None
     aux: Aux
     state: Any = None
 
     def record(self, tensor: str, axes: str, *sizes: int) -> None:
         """Writes a line of the shape ledger, when one is kept."""
         if self.aux.shapes is not None:
-            self.aux.shapes.append(Shape(self.layer, tensor, axes, sizes))
+            self.aux.shapes.append(Shape(None, tensor, axes, sizes))
+
+    def apart(self) -> Context:
+        """The same view, in which nothing that is made is shared with other layers; what they have made by now is."""
+        positions = self.positions.apart()
+        keys = positions if self.key_positions is self.positions else self.key_positions.apart()
+        return replace(self, positions=positions, key_positions=keys, mask=self.mask.apart())

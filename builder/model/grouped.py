@@ -15,6 +15,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd.function import once_differentiable
 
 _Spans = list[tuple[int, slice]]
@@ -37,9 +38,12 @@ class Groups:
         """The rows that come next are divided like this."""
         self.counts, self.full, self._made = counts, full, {}
 
-    def spans(self) -> _Spans:
-        """(group, its rows) of the groups that have any; on a GPU that would mean to wait for it."""
-        return self._once("spans", self._spans)
+    def spans(self, rows: int) -> _Spans:
+        """(group, its rows) of the groups that have any; on a GPU that would mean to wait for it.
+
+        Where no number is computed, as in a forecast of memory, all M rows are divided evenly.
+        """
+        return self._once("spans", lambda: self._spans(rows))
 
     def ends(self) -> Tensor:
         """Behind which row each group ends, (X,) int32."""
@@ -61,8 +65,12 @@ class Groups:
         """
         return self._once("blocks", lambda: self._blocks(rows))
 
-    def _spans(self) -> _Spans:
-        ends = list(accumulate(self._told().tolist(), initial=0))
+    def _spans(self, rows: int) -> _Spans:
+        told = self._told()
+        if isinstance(told, FakeTensor):
+            ends = [rows * group // self.n_groups for group in range(self.n_groups + 1)]
+        else:
+            ends = list(accumulate(told.tolist(), initial=0))
         return [(group, slice(*rows)) for group, rows in enumerate(pairwise(ends)) if rows[0] < rows[1]]
 
     def _owner(self, counts: Tensor, places: int) -> Tensor:
@@ -103,11 +111,16 @@ class GroupedLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """x (M, in), sorted by group -> (M, out); rows that belong to no group give zeros."""
         kind = "cpu" if x.is_meta else x.device.type  # autocast knows of no meta
-        weight, bias = self.weight, self.bias
+        weight, bias = _here(self.weight), None if self.bias is None else _here(self.bias)
         if torch.is_autocast_enabled(kind) and x.dtype != torch.float64:  # which knows of no grouped product
             dtype = torch.get_autocast_dtype(kind)
             x, weight, bias = x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype)
         return grouped_linear(x, weight, bias, self.groups)
+
+
+def _here(parameter: Any) -> Tensor:
+    """The groups that lie on this rank, where they are divided over several."""
+    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
 
 
 class Apart(nn.ModuleList):
@@ -119,7 +132,7 @@ class Apart(nn.ModuleList):
 
     def forward(self, x: Tensor, *more: Any) -> Tensor:
         """x (M, D), sorted by group -> (M, D); rows that belong to no group give zeros."""
-        spans = self.groups.spans()
+        spans = self.groups.spans(len(x))
         each = [self[group](x[rows], *more) for group, rows in spans]
         return torch.cat([*each, x.new_zeros(len(x) - _end(spans), x.shape[1])])
 
@@ -144,7 +157,8 @@ def grouped_linear(x: Tensor, weight: Tensor, bias: Tensor | None, groups: Group
     """x (M, in) sorted by group, weight (X, out, in), bias (X, out) -> (M, out), by the fastest way there is."""
     if x.device.type == "cpu" and not torch.compiler.is_compiling():
         each = _EachGroup.apply if torch.is_grad_enabled() else _each_group
-        return each(x, weight, bias, groups.spans())
+        one = isinstance(x, FakeTensor)  # products are written in place: one takes the memory of all
+        return each(x, weight, bias, [(0, slice(0, len(x)))] if one else groups.spans(len(x)))
     if _own_kernel(x, weight):  # it leaves anything behind the last group, in the gradient of x too
         x = x if groups.full else torch.where(groups.held(len(x)), x, 0)
         y = F.grouped_mm(x, weight.mT, offs=groups.ends())

@@ -8,6 +8,7 @@ from torch import Tensor
 from builder.spec import HeadSpec
 
 from .linear import Linear
+from .pieces import Loss, summed
 
 
 class Head(Linear):
@@ -17,12 +18,16 @@ class Head(Linear):
     """
 
     def __init__(self, spec: HeadSpec, vocab_size: int, d_model: int):
-        super().__init__(d_model, vocab_size, bias=spec.bias)
+        super().__init__(d_model, vocab_size, bias=spec.bias, role="readout")
         self.scale, self.softcap = spec.scale, spec.softcap
 
-    def forward(self, x: Tensor) -> Tensor:
-        """x (B, T, D) -> (B, T, V)."""
-        logits = super().forward(x)
+    def forward(self, x: Tensor, loss: Loss | None = None) -> Tensor:
+        """x (B, T, D) -> (B, T, V); with a `loss`, its sum over all rows of (B T, V), which never exist together."""
+        if loss is None:
+            return self._finished(super().forward(x))
+        return summed(x.flatten(0, 1), self.weight, self.bias, lambda z, rows: loss(self._finished(z), rows))
+
+    def _finished(self, logits: Tensor) -> Tensor:
         if self.scale is not None:
             logits = logits * self.scale
         if self.softcap is not None:

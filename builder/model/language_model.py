@@ -21,7 +21,10 @@ from .state import State
 
 @dataclass(frozen=True)
 class Output:
-    """What a pass returns: logits (B, T, V), the hidden states (B, T, D) they come from, and what layers reported."""
+    """What a pass returns: logits (B, T, V), the hidden states (B, T, D) they come from, and what layers reported.
+
+    Where logits weren't asked for they are those of no position, (B, 0, V).
+    """
 
     logits: Tensor
     hidden: Tensor
@@ -72,6 +75,7 @@ class LanguageModel(nn.Module):
         source: Tensor | None = None,
         source_mask: Tensor | None = None,
         last_only: bool = False,
+        logits: bool = True,
         aux: Aux | None = None,
     ) -> Output:
         """tokens (B, T) int64 -> Output.
@@ -81,6 +85,7 @@ class LanguageModel(nn.Module):
         segments        (B, T) numbers the documents of a packed row; a token sees its own document only
         state           what came before, from `new_state`; this pass is appended to it
         last_only       logits and hidden of the last position alone, as prefill needs them
+        logits          whether they are computed; a loss may be had from hidden and `head` without them
 
         Raises TooLong when a position has no entry in a table; ValueError when the state has no room, and for arguments
         that don't fit together.
@@ -105,9 +110,9 @@ class LanguageModel(nn.Module):
             state.length += tokens.shape[1]
         x = x[:, -1:] if last_only else x
         hidden = self.final_norm(x) if self.final_norm is not None else x
-        logits = self.head(hidden)  # (B, T, V)
-        ctx.record("logits", "B T V", *logits.shape)
-        return Output(logits, hidden, ctx.aux)
+        scores = self.head(hidden) if logits else hidden.new_empty(len(hidden), 0, self.vocab_size)  # (B, T, V)
+        ctx.record("logits", "B T V", *scores.shape)
+        return Output(scores, hidden, ctx.aux)
 
     def new_state(self, batch_size: int, max_length: int) -> State:
         """An empty state for `batch_size` rows of at most `max_length` tokens, on the model's device, in its dtype."""

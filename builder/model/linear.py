@@ -8,13 +8,19 @@ from torch import nn
 
 
 class Linear(nn.Linear):
-    """y = x W^T + b. The `role` tells initialisation what W does: `matrix`, or `residual` if it writes to the stream.
+    """y = x W^T + b. The `role` tells initialisation what W does: `matrix`; `residual` if it writes to the stream;
+    `readout` if d_out is a number of things, such as experts, that a wider model has no more of.
 
     The residual stream is the running sum x that every part of a layer reads and adds to (chapter 3.5).
     """
 
     def __init__(
-        self, d_in: int, d_out: int, *, bias: bool = False, role: Literal["matrix", "residual"] = "matrix"
+        self,
+        d_in: int,
+        d_out: int,
+        *,
+        bias: bool = False,
+        role: Literal["matrix", "residual", "readout"] = "matrix",
     ) -> None:
         super().__init__(d_in, d_out, bias=bias)
         self.roles = {"weight": role, "bias": "bias"}

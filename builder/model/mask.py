@@ -43,6 +43,12 @@ class Mask:
         """The same mask over the keys that a state gave; what is written out is shared by the layers of a pass."""
         return self._sharing(replace(self, span=None if span == Span(0, span.length) else span))
 
+    def apart(self) -> Mask:
+        """The same mask: what was written out by now is shared, and what will be is not."""
+        copy = replace(self)
+        copy._memo.update(self._memo)
+        return copy
+
     def real_queries(self, queries: int) -> Tensor | None:
         """Which of the queries are no padding, (B, T) bool; None: all."""
         return None if self.real is None else self.real[:, self.past : self.past + queries]

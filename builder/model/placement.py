@@ -48,7 +48,7 @@ def place(
     own = Positions(ids, slots if real is None else slots - (~real).sum(1))  # a pad takes a slot and is no token
     keys = Positions(state.positions[:, :end], own.reach) if state is not None and past else own
     mask = Mask(causal=causal, real=real, segments=segments, past=past)
-    return Context(own, keys, mask, schemes["model"], layer=None, aux=aux)
+    return Context(own, keys, mask, schemes["model"], aux=aux)
 
 
 def _count(tokens: Tensor, real: Tensor | None, segments: Tensor | None, state: State | None) -> Tensor:

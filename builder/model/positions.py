@@ -32,6 +32,12 @@ class Positions:
             self._memo[key] = make()
         return self._memo[key]  # type: ignore[return-value]
 
+    def apart(self) -> Positions:
+        """The same positions: what was made of them by now is shared, and what will be is not."""
+        copy = Positions(self.ids, self.reach)
+        copy._memo.update(self._memo)
+        return copy
+
     def of(self, span: Span) -> Positions:
         """The positions of the keys that a span names, the same object for each layer that asks."""
         if span == Span(0, self.ids.shape[1]):

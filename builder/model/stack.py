@@ -20,5 +20,7 @@ class Stack(nn.ModuleList):
         """x (B, T, D) -> (B, T, D); `positions` and the layers of `state` hold one entry per layer."""
         states: Sequence[LayerState | None] = state.layers if state is not None else [None] * len(self)
         for index, block in enumerate(self):
-            x = block(x, replace(ctx, layer=index, position=positions[index], state=states[index]))
+            told = ctx.aux.empty(block)
+            x = block(x, replace(ctx, position=positions[index], aux=told, state=states[index]))
+            ctx.aux.add_layer(index, told)
         return x

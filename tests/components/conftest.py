@@ -16,7 +16,7 @@ def config():
     """config(room, name, **knobs): a frozen Config, judged as a YAML file would be."""
 
     def make(room, name, **knobs):
-        written = slot(room, name) if room in ("position", "attention", "ffn") else {"name": name}
+        written = slot(room, name) if room in ("position", "attention", "ffn", "init") else {"name": name}
         return registry.find(room, name).Config.model_validate(written | knobs)
 
     return make
@@ -41,7 +41,7 @@ def context(config, site):
     def make(length, **fields):
         positions = Positions(count(length, 0, torch.device("cpu")))
         scheme = config("position", "none").component(config("position", "none"), site())
-        usual = dict(positions=positions, key_positions=positions, mask=Mask(), position=scheme, layer=0, aux=Aux())
+        usual = dict(positions=positions, key_positions=positions, mask=Mask(), position=scheme, aux=Aux())
         return Context(**usual | fields)
 
     return make

@@ -50,9 +50,9 @@ def passes():
             kept = state if remember else None
             given = {"real": None, "positions": None, "segments": None, "schemes": {"model": scheme}, "aux": aux}
             ctx = place(x[..., 0].long(), state=kept, causal=True, **given)
-            ctx = Context(ctx.positions, ctx.key_positions, Mask(**mask) if mask else ctx.mask, scheme, 0, aux)
+            ctx = Context(ctx.positions, ctx.key_positions, Mask(**mask) if mask else ctx.mask, scheme, aux)
             if remember:
-                ctx = Context(ctx.positions, ctx.key_positions, ctx.mask, scheme, 0, aux, layer)
+                ctx = Context(ctx.positions, ctx.key_positions, ctx.mask, scheme, aux, layer)
             out = mixer(x, ctx)
             state.length += x.shape[1] if remember else 0
             return out

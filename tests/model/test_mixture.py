@@ -192,11 +192,11 @@ def test_what_is_recomputed_is_counted_once(mixed, ids, monkeypatch):
     model, tokens = mixed(balance=BALANCE, capacity_factor=0.7), ids(2, 9)
     _, expected, wanted = trained(model, tokens)
     calls = []
-    for layer in model.layers:
+    for index, layer in enumerate(model.layers):
         forward = layer.forward
 
-        def again(x, ctx, forward=forward):
-            calls.append(ctx.layer)
+        def again(x, ctx, forward=forward, index=index):
+            calls.append(index)
             return forward(x, ctx)
 
         monkeypatch.setattr(

@@ -28,5 +28,5 @@ def test_losses_act_and_statistics_are_logged(tmp_path, monkeypatch):
     weights = [torch.load(run.checkpoint("last"), weights_only=True)["state_dict"] for run in (plain, without, pulled)]
     assert same(weights[0], weights[1]), "a loss of weight 0 changes nothing"
     assert not same(weights[0], weights[2]), "one of weight 10 does"
-    assert all("ffn/size" in row for row in rows(without.path) if "train/loss" in row)
-    assert not any("ffn/size" in row for row in rows(plain.path))
+    assert all("ffn/0/size" in row for row in rows(without.path) if "train/loss" in row), "under the layer's number"
+    assert not any("ffn/0/size" in row for row in rows(plain.path))

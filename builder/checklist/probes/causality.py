@@ -49,7 +49,7 @@ def _layer_reach(specimen: Specimen, index: int) -> Tensor:
     rows[place + 1, place] = torch.randn(length, model.spec.d_model, dtype=torch.float64, generator=generator)
     positions = Positions(count(length, 0, x.device))
     mask, scheme = Mask(causal=model.spec.causal), model.positions[model.slots[index]]
-    ctx = Context(positions, positions, mask, scheme, layer=index, aux=Aux())  # type: ignore[arg-type]
+    ctx = Context(positions, positions, mask, scheme, aux=Aux())  # type: ignore[arg-type]
     return _moved(model.layers[index](rows, ctx), specimen.tolerance)
 
 
