@@ -28,6 +28,10 @@ class Config(BaseModel):
         """
         return self
 
+    def grows(self) -> Iterable[str]:
+        """The knobs that grow as d_model does, where copies of a model are compared at several widths."""
+        return ()
+
 
 @dataclass(frozen=True)
 class Site:

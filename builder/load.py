@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 
 from . import registry, targets
 from .component import Room
+from .components.init import completed
 from .errors import ConfigError, Problem, shown
 from .spec import RunSpec
 
@@ -28,7 +29,8 @@ _RULES = {
 
 
 def load(config: Mapping[str, Any]) -> RunSpec:
-    """The RunSpec that a plain dict describes; `vocab_size: null` becomes the tokenizer's size.
+    """The RunSpec that a plain dict describes; `vocab_size: null` becomes the tokenizer's size, and a multiplier that
+    belongs to the init and is left open what that makes it.
 
     Raises ConfigError with every problem found.
     """
@@ -40,7 +42,7 @@ def load(config: Mapping[str, Any]) -> RunSpec:
         tokenizer: Any = spec.tokenizer
         model = spec.model.model_copy(update={"vocab_size": tokenizer.size})
         spec = spec.model_copy(update={"model": model})
-    return spec
+    return spec.model_copy(update={"model": completed(spec.model)})
 
 
 def read(schema: type[S], config: Mapping[str, Any], also: list[Problem] | None = None) -> S:

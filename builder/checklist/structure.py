@@ -29,6 +29,7 @@ def check(subject: Subject) -> Iterator[Finding]:
             fix = f"name {slot} in model.pattern, or leave it out with ~model.{slot}"
             yield Finding(Status.FAIL, 4, f"model.{slot}", f"{model.slots[slot].name}, unused", rule, fix)
     yield from subject.stated_in(4)
+    yield from model.init.component.judge(model.init, model)
     yield from _untrainable(subject)
     yield from subject.prove(4, "model", "every parameter has a role", _unmarked)
     yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)

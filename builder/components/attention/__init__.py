@@ -52,6 +52,12 @@ class Mixer(nn.Module, Component):
         """An empty state for `batch` rows of at most `max_length` tokens."""
         raise NotImplementedError
 
+    def divide(self, ranks: int) -> dict[str, str]:
+        """Makes this mixer one of `ranks` that each hold a part of it; says of which maps the columns, that is outputs,
+        are divided, and of which the rows, whose outputs are then summed. Nothing: every rank holds all of it.
+        """
+        return {}
+
     def sees(self, mask: Mask) -> Mask:
         """The part of the pass's mask that this mixer looks through; a local mixer narrows it."""
         return mask
@@ -65,6 +71,11 @@ class Mixer(nn.Module, Component):
     def heads_of(config: Any) -> int | None:
         """How many query heads a position scheme's bias is for; None when this mixer adds none."""
         return getattr(config, "n_heads", None)
+
+    @classmethod
+    def score_width(cls, config: Any, site: Site) -> int | None:
+        """How many products a score sums, which the knob `scale` multiplies; None when it has no scores."""
+        return None
 
     @classmethod
     def computed_by(cls, config: Any, site: Site) -> str | None:

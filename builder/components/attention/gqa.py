@@ -79,6 +79,11 @@ class GQA(Attention):
                 refuse("n_kv_heads", self.n_kv_heads, rule, f"write n_kv_heads={min(fitting, key=self._distance)}")
             return self
 
+        def grows(self) -> Iterable[str]:
+            return (
+                ("n_heads",) if self.n_kv_heads == 1 else ("n_heads", "n_kv_heads")
+            )  # multi-query attention stays that
+
         def _distance(self, heads: int) -> int:
             return abs(heads - self.kv_heads)
 
@@ -104,13 +109,23 @@ class GQA(Attention):
         self.width = width
         self.kv_heads, biased = config.kv_heads, config.biased
         self.q = Linear(site.d_model, self.heads * self.width, bias="q" in biased)
-        self.k = Linear(site.d_model, self.kv_heads * self.width, bias="k" in biased)
-        self.v = Linear(site.d_model, self.kv_heads * self.width, bias="v" in biased)
+        role = "readout" if config.n_kv_heads == 1 else "matrix"  # one head, however wide the model
+        self.k = Linear(site.d_model, self.kv_heads * self.width, bias="k" in biased, role=role)
+        self.v = Linear(site.d_model, self.kv_heads * self.width, bias="v" in biased, role=role)
         self.o = Linear(self.heads * self.width, site.d_model, bias="o" in biased, role="residual")
+        self.biased_by_head: bool = (config.position or site.position).component.needs_heads
         self.norm_over, self.norm_at = config.qk_norm_over, config.qk_norm_at
         whole, norm = self.norm_over == "projection", config.qk_norm
         self.q_norm = norm and norm.component(norm, self.width * (self.heads if whole else 1))
         self.k_norm = norm and norm.component(norm, self.width * (self.kv_heads if whole else 1))
+
+    def divide(self, ranks: int) -> dict[str, str]:
+        known = {"q", "k", "v", "o"} | ({"q_norm", "k_norm"} if self.norm_over == "head" else set())
+        held = {name.partition(".")[0] for name, _ in self.named_parameters()}  # an heir may have others, by head
+        if self.biased_by_head or held - known or self.heads % ranks or self.kv_heads % ranks:
+            return {}
+        self.heads, self.kv_heads = self.heads // ranks, self.kv_heads // ranks
+        return {"q": "columns", "k": "columns", "v": "columns", "o": "rows"}
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.o(self.read(x, ctx).flatten(-2))  # (B, T, D)
@@ -162,6 +177,10 @@ class GQA(Attention):
 
     @classmethod
     def narrowest(cls, config: GQA.Config, site: Site) -> int:
+        return config.head_width(site.d_model)
+
+    @classmethod
+    def score_width(cls, config: GQA.Config, site: Site) -> int:
         return config.head_width(site.d_model)
 
     @classmethod

@@ -55,6 +55,9 @@ class MLA(Attention):
         def value_width(self) -> int:
             return self.d_value or self.d_head
 
+        def grows(self) -> Iterable[str]:
+            return ("n_heads", "q_rank", "kv_rank")
+
         def shrink(self, site: Site) -> Self:
             ranks = {"q_rank": self.q_rank and 12, "kv_rank": 8, "norm": self.norm and self.norm.shrink(site)}
             return super().shrink(site).model_copy(update={"n_heads": min(self.n_heads, 2), **ranks})
@@ -128,6 +131,10 @@ class MLA(Attention):
     @classmethod
     def narrowest(cls, config: MLA.Config, site: Site) -> int:
         return min(config.d_head + config.d_rope, config.value_width)
+
+    @classmethod
+    def score_width(cls, config: MLA.Config, site: Site) -> int:
+        return config.d_head + config.d_rope
 
     @classmethod
     def check(cls, config: MLA.Config, site: Site) -> Iterable[Finding]:

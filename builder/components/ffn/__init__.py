@@ -53,6 +53,26 @@ class FFN(nn.Module, Component):
         """FLOPs of a forward pass over one sequence, two for each multiply-add; the checklist counts and compares."""
         return linear_flops(self, tokens)
 
+    def divide(self, ranks: int) -> dict[str, str]:
+        """Makes this part one of `ranks` that each hold a part of it; says of which maps the columns, that is outputs,
+        are divided, and of which the rows, whose outputs are then summed. Nothing: every rank holds all of it.
+        """
+        return {}
+
+    @property
+    def n_groups(self) -> int:
+        """How many parts of it tokens choose among, which may lie on as many ranks; 0: it has none."""
+        return 0
+
+    def spread_over(self, mesh: Any) -> list[nn.Parameter]:
+        """Leaves on each rank of a mesh the parts that are its own; returns the parameters that are so divided now."""
+        return []
+
+    @property
+    def counts_ahead(self) -> bool:
+        """Whether its loss needs what all passes of a step count, before the first of them is gone backward through."""
+        return False
+
     def idle_parameters(self) -> int:
         """How many of its parameters one token doesn't pass through."""
         return 0
@@ -70,6 +90,14 @@ class FFN(nn.Module, Component):
     def judge_pass(cls, config: Any, tokens: int) -> Iterable[Finding]:
         """What the checklist should say of a training pass over so many tokens; paths are relative to its slot."""
         return ()
+
+
+def divided_inside(ffn: nn.Module, outwards: Iterable[str], back: str, width: int, ranks: int) -> dict[str, str]:
+    """How an ffn of these maps alone is divided: by its inner width, if that can be; see `FFN.divide`."""
+    into = list(outwards)
+    held = {name.partition(".")[0] for name, _ in ffn.named_parameters()}
+    plain = held == {*into, back} and all(isinstance(ffn.get_submodule(name), nn.Linear) for name in held)
+    return dict.fromkeys(into, "columns") | {back: "rows"} if plain and width % ranks == 0 else {}
 
 
 def inner_width(d_ff: int, matrices: int, activation: str, bias: bool, site: Site) -> Finding:

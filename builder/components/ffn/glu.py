@@ -10,7 +10,7 @@ from torch import Tensor
 
 from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.ffn import ACTIVATIONS, FFN, Activation, inner_width
+from builder.components.ffn import ACTIVATIONS, FFN, Activation, divided_inside, inner_width
 from builder.finding import Finding
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -35,6 +35,9 @@ class GLU(FFN):
         limit: PositiveFloat | None = None
         offset: float = 0.0
 
+        def grows(self) -> Iterable[str]:
+            return ("d_ff",)
+
         def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"d_ff": 16})
 
@@ -45,6 +48,9 @@ class GLU(FFN):
         self.down = Linear(config.d_ff, site.d_model, bias=config.bias, role="residual")
         self.activation = ACTIVATIONS[config.activation]
         self.limit, self.offset = config.limit, config.offset
+
+    def divide(self, ranks: int) -> dict[str, str]:
+        return divided_inside(self, ("gate", "up"), "down", self.down.in_features, ranks)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         gate, up = self.gate(x), self.up(x)

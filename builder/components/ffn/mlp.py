@@ -10,7 +10,7 @@ from torch import Tensor
 
 from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.ffn import ACTIVATIONS, FFN, Activation, inner_width
+from builder.components.ffn import ACTIVATIONS, FFN, Activation, divided_inside, inner_width
 from builder.finding import Finding
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -29,6 +29,9 @@ class MLP(FFN):
         activation: Activation = "gelu"
         bias: bool = True
 
+        def grows(self) -> Iterable[str]:
+            return ("d_ff",)
+
         def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"d_ff": 16})
 
@@ -37,6 +40,9 @@ class MLP(FFN):
         self.up = Linear(site.d_model, config.d_ff, bias=config.bias)
         self.down = Linear(config.d_ff, site.d_model, bias=config.bias, role="residual")
         self.activation = ACTIVATIONS[config.activation]
+
+    def divide(self, ranks: int) -> dict[str, str]:
+        return divided_inside(self, ("up",), "down", self.down.in_features, ranks)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         hidden = self.activation(self.up(x))  # (B, T, F)

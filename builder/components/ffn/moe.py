@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Annotated, Any, Literal, NoReturn, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NoReturn, Self
 
 import torch
 from pydantic import PositiveFloat, PositiveInt, ValidatorFunctionWrapHandler, WrapValidator, model_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from builder.component import Config as BaseConfig
 from builder.component import Room, Site, refuse, refuse_all
@@ -17,12 +17,16 @@ from builder.errors import ArchlabError
 from builder.finding import Finding, Status
 from builder.model.balance import Balance, aux_loss, sequence_loss, z_loss
 from builder.model.context import Aux, Context
-from builder.model.grouped import per_group
+from builder.model.dispatch import Dispatch
+from builder.model.grouped import Apart, per_group
 from builder.model.linear import Linear
 from builder.model.seats import Overflow, Seats
 from builder.registry import register
 
 from ._verdict import judge, judge_pass
+
+if TYPE_CHECKING:
+    from builder.model.exchange import Exchange
 
 
 def _section_or_false(value: Any, handler: ValidatorFunctionWrapHandler) -> Any:
@@ -122,8 +126,9 @@ class MoE(FFN):
         with torch.device("meta"):  # one by itself
             self._expert_flops: int = expert.component(expert, site).flops(1)
         self.shared = config.shared and config.shared.component(config.shared, site)
-        self.shared_gate = Linear(site.d_model, 1) if config.shared_gate else None
+        self.shared_gate = Linear(site.d_model, 1, role="readout") if config.shared_gate else None
         self.n_experts, self.top_k, self.scale, self.width = config.n_experts, config.top_k, config.scale, site.d_model
+        self.exchange: Exchange | None = None  # where the experts lie on several ranks
         self.training_seats = _seats(config.capacity_factor, config.overflow)
         self.other_seats = _seats(config.eval_capacity_factor, config.overflow)
 
@@ -133,15 +138,49 @@ class MoE(FFN):
         real = ctx.mask.real_queries(length)
         real = None if real is None else real.expand(sequences, -1).flatten()  # (N,)
         routing = self.router.route(flat, real, self.training_seats if self.training else self.other_seats)
-        self.groups.divide(routing.dispatch.counts, routing.dispatch.full)
-        inside = replace(ctx, aux=Aux(shapes=None if ctx.aux.shapes is None else []))
-        y = routing.dispatch.gather(self.experts(routing.dispatch.spread(flat), inside))  # (N, D)
+        inside = replace(ctx, aux=ctx.aux.empty())
+        y = routing.dispatch.gather(self._through_experts(routing.dispatch, flat, inside))  # (N, D)
         y = (y if self.scale == 1 else y * self.scale).view_as(x)
         self._report(ctx, inside.aux, sequences, length)
         if self.training:
             ctx.aux.tallies[self] = torch.cat((routing.asked, routing.over[None], routing.dropped[None]))  # (X + 2,)
             self._add_losses(ctx, routing, real, sequences)
         return y if self.shared is None else y + self._of_all(x, ctx)
+
+    def _through_experts(self, dispatch: Dispatch, flat: Tensor, ctx: Context) -> Tensor:
+        """What the experts make of the tokens' rows, (M, D), sorted by expert."""
+
+        def experts(rows: Tensor, counts: Tensor, full: bool = True) -> Tensor:
+            self.groups.divide(counts, full)
+            return self.experts(rows, ctx)
+
+        rows = dispatch.spread(flat)  # (M, D)
+        if self.exchange is None:
+            return experts(rows, dispatch.counts, dispatch.full)
+        return self.exchange.through(rows, dispatch.counts, experts)
+
+    @property
+    def n_groups(self) -> int:
+        return 0 if isinstance(self.experts, Apart) else self.n_experts
+
+    def spread_over(self, mesh: Any) -> list[nn.Parameter]:
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        from builder.model.exchange import Exchange
+
+        ranks = mesh.size()
+        if self.n_groups == 0 or self.n_experts % ranks:
+            return []
+        self.exchange = Exchange(mesh.get_group())
+        self.groups.n_groups = self.n_experts // ranks
+        for part in self.experts.modules():
+            for name, whole in list(part.named_parameters(recurse=False)):
+                mine = nn.Parameter(distribute_tensor(whole.detach(), mesh, [Shard(0)]))
+                mine.register_hook(
+                    lambda gradient: gradient / ranks
+                )  # the tokens of all ranks are summed, not averaged
+                setattr(part, name, mine)
+        return list(self.experts.parameters())
 
     def _of_all(self, x: Tensor, ctx: Context) -> Tensor:
         """What the shared expert gives, (B, T, D)."""
@@ -152,18 +191,28 @@ class MoE(FFN):
     def _add_losses(self, ctx: Context, routing: Any, real: Tensor | None, sequences: int) -> None:
         if self.balance is None or routing.chosen is None:
             return
-        probabilities, chosen = routing.probabilities, routing.chosen
+        probabilities, chosen, whole = routing.probabilities, routing.chosen, ctx.aux.whole
+        rows = whole and whole.sequences_of_pass
+
+        def aux() -> Tensor:
+            counts = whole.chosen(self, routing.asked) if whole else None
+            return aux_loss(probabilities, chosen, real, counts)
+
         terms = {
-            "aux_loss": (self.balance.aux_loss, lambda: aux_loss(probabilities, chosen, real)),
+            "aux_loss": (self.balance.aux_loss, aux),
             "z_loss": (self.balance.z_loss, lambda: z_loss(routing.logits, real)),
             "sequence_loss": (
                 self.balance.sequence_loss,
-                lambda: sequence_loss(probabilities, chosen, real, sequences),
+                lambda: sequence_loss(probabilities, chosen, real, sequences, rows),
             ),
         }
         for name, (weight, loss) in terms.items():
             if weight:
-                ctx.aux.losses[f"moe/{ctx.layer}/{name}"] = weight * loss()
+                ctx.aux.losses[f"moe/{name}"] = weight * loss()
+
+    @property
+    def counts_ahead(self) -> bool:
+        return self.balance is not None and self.balance.aux_loss > 0
 
     def settle(self, tally: Tensor) -> None:
         """Moves the preferences of the router by what one optimizer step counted, (X + 2,) as in `Aux.tallies`."""

@@ -1,19 +1,23 @@
 """First values: every parameter has a role, and an init draws by role, never by a parameter's name.
 
-Roles: `matrix` (a linear map), `residual` (one that writes to the residual stream), `embedding` (a table of vectors),
-`scale` (a norm's factor), `offset` (such a factor less 1), `bias`, and `own` (the module draws it itself, in
-`reset(generator)`).
+Roles: `matrix` (a linear map), `residual` (one that writes to the residual stream), `readout` (one to so many numbers
+as there are, however wide the model: the head's own, a router's), `embedding` (a table of vectors), `scale` (a norm's
+factor), `offset` (such a factor less 1), `bias`, and `own` (the module draws it itself, in `reset(generator)`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
-from builder.component import Component
+from builder.component import Component, Site
+from builder.finding import Finding
+
+if TYPE_CHECKING:
+    from builder.spec import ModelSpec
 
 # What torch's own modules use their parameters for, so that a component may be made of them directly.
 _TORCH_ROLES: dict[type[nn.Module], dict[str, str]] = {
@@ -36,14 +40,30 @@ def roles(model: nn.Module) -> Iterator[tuple[str, nn.Module, Tensor, str | None
 
 
 class Init(Component):
-    """Built as `Init(config, residual_writes)`: how many parts add to the stream, 2 L in a Transformer of L layers."""
+    """Built as `Init(config, site)`: the width of the model, and how many parts add to the stream, `site.writes`."""
 
-    def __init__(self, config: Any, residual_writes: int):
-        self.config, self.residual_writes = config, residual_writes
+    def __init__(self, config: Any, site: Site):
+        self.config, self.site = config, site
 
     def draw(self, role: str, parameter: Tensor, generator: torch.Generator | None) -> None:
         """Fills one parameter of that role in place."""
         raise NotImplementedError
+
+    def rate(self, role: str, shape: Sequence[int]) -> float:
+        """The factor of the learning rate of a parameter, shape (..., out, in): for a step that moves every number by
+        about the rate, as Adam's does. What it is for a step of another kind, the optimizer knows."""
+        return 1.0
+
+    @classmethod
+    def multipliers(cls, config: Any, model: ModelSpec) -> Mapping[str, float]:
+        """The factors in the pass that belong to this init, by their key in `model`, such as head.scale: `load` writes
+        them where the config leaves them open."""
+        return {}
+
+    @classmethod
+    def judge(cls, config: Any, model: ModelSpec) -> Iterable[Finding]:
+        """What the checklist should say of this init in this model; paths are whole."""
+        return ()
 
     @torch.no_grad()
     def apply(self, model: nn.Module, generator: torch.Generator | None = None) -> None:
@@ -58,3 +78,44 @@ class Init(Component):
                 self.draw(role, parameter, generator)
         for module in own:
             module.reset(generator)  # type: ignore[operator]
+
+
+def completed(model: ModelSpec) -> ModelSpec:
+    """`model` with the multipliers of its init where it leaves them open."""
+    wanted = _wanted(model)
+    return _with(model, {key: factor for key, factor in wanted.items() if _at(model, key) is None})
+
+
+def alike(wide: ModelSpec, model: ModelSpec) -> ModelSpec:
+    """`wide`, a copy of `model` at another width, with multipliers as far from what the init wants as in `model`."""
+    here, there = _wanted(model), _wanted(wide)
+    factors = {}
+    for key in {**here, **there}:
+        now = _at(model, key)
+        forgotten = now is None and key in here  # there it is forgotten too
+        if here.get(key) != there.get(key) and not forgotten:
+            factors[key] = (now or 1.0) / here.get(key, 1.0) * there.get(key, 1.0)
+    return _with(wide, factors)
+
+
+def _wanted(model: ModelSpec) -> Mapping[str, float]:
+    kind: Any = model.init.component
+    return kind.multipliers(model.init, model)
+
+
+def _at(model: ModelSpec, key: str) -> float | None:
+    section, _, knob = key.partition(".")
+    return getattr(getattr(model, section), knob)
+
+
+def _with(model: ModelSpec, factors: Mapping[str, float]) -> ModelSpec:
+    for key, factor in factors.items():
+        section, _, knob = key.partition(".")
+        model = model.model_copy(update={section: getattr(model, section).model_copy(update={knob: factor})})
+    return model
+
+
+def chosen(model: ModelSpec) -> Init:
+    """The init of a model, made for its width and depth."""
+    kind: Any = model.init.component
+    return kind(model.init, model.site(0))

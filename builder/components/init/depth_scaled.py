@@ -21,5 +21,5 @@ class DepthScaled(Normal):
         std: PositiveFloat = 0.02
 
     def std(self, role: str) -> float:
-        scaled = {"residual": max(self.residual_writes, 1) ** -0.5}
+        scaled = {"residual": max(self.site.writes, 1) ** -0.5}
         return self.config.std * scaled.get(role, 1.0)

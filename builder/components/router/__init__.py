@@ -69,7 +69,7 @@ class Router(nn.Module, Component):
         self.n_experts, self.top_k, self.jitter = n_experts, top_k, config.jitter
         self.weight = nn.Parameter(torch.empty(n_experts, d_model))
         self.bias = nn.Parameter(torch.empty(n_experts)) if config.bias else None
-        self.roles = {"weight": "matrix", "bias": "bias"}
+        self.roles = {"weight": "readout", "bias": "bias"}
         self.register_buffer("preference", torch.zeros(n_experts) if learns else None)
 
     def logits(self, x: Tensor) -> Tensor:

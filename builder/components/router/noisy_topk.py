@@ -28,7 +28,7 @@ class NoisyTopK(TopK):
     def __init__(self, config: Any, d_model: int, n_experts: int, top_k: int, learns: bool = False):
         super().__init__(config, d_model, n_experts, top_k, learns)
         self.noise = nn.Parameter(torch.empty(n_experts, d_model))
-        self.roles = self.roles | {"noise": "matrix"}
+        self.roles = self.roles | {"noise": "readout"}
 
     @classmethod
     def scored_by(cls, config: Any) -> tuple[Score, Weights]:

@@ -10,20 +10,30 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from builder.component import Component
-from builder.components.init import roles
+from builder.components.init import chosen, roles
 from builder.errors import Problem
 
-DECAYED = ("matrix", "residual", "embedding")
+DECAYED = ("matrix", "residual", "readout", "embedding")
 """The roles whose parameters decay; what a role is says builder.components.init."""
 
 Beta = Annotated[float, Field(ge=0, lt=1)]
 Betas = Annotated[tuple[Beta, Beta], Field(strict=False)]
-Part = Literal["map", "embedding", "head", "other"]
-"""A linear map, or one for each expert; a table of vectors, tied to the head or not; the head's own; all the rest."""
+Part = Literal["map", "readout", "embedding", "head", "other"]
+"""A linear map, or one for each expert; one to so many numbers however wide the model, a router's; a table of vectors,
+tied to the head or not; the head's own; all the rest."""
+Rate = Callable[[float], float]
+"""From the factor of the rate of a step that moves every number alike, as an init states it, to that of another."""
+Deployed = Callable[[], dict[Tensor, Tensor]]
+"""What is deployed by now, by the parameter in whose place."""
 
 
 class Optimizer(Component):
     """Never instantiated: `build` returns torch's optimizer for a model."""
+
+    @classmethod
+    def refuses(cls, spec: Any, model: nn.Module) -> Iterable[Problem]:
+        """What a run, whose `spec` this is, must not ask of the optimizer of `model`; it is asked before it begins."""
+        return cls.unfelt(spec.optimizer, model)
 
     @classmethod
     def unfelt(cls, config: Any, model: nn.Module) -> Iterable[Problem]:
@@ -34,6 +44,11 @@ class Optimizer(Component):
     def build(config: Any, model: nn.Module) -> torch.optim.Optimizer:
         """The optimizer over the parameters of `model`."""
         raise NotImplementedError
+
+    @staticmethod
+    def deployed(optimizer: torch.optim.Optimizer) -> Deployed | None:
+        """What is deployed in place of the parameters that `optimizer` moves, which `build` made; None: they are."""
+        return None
 
 
 class Stepper(torch.optim.Optimizer):
@@ -65,27 +80,57 @@ class Stepper(torch.optim.Optimizer):
 
 def parts(model: nn.Module) -> Iterator[tuple[Tensor, Part, bool]]:
     """(parameter, what it is, whether it decays) of every parameter that is trained, a tied one once."""
-    head = _head(model)
-    for _, owner, parameter, role in roles(model):
-        if parameter.requires_grad:
-            yield parameter, _part(role, owner is head), _decays(parameter, role)
+    for parameter, part, role in _trained(model):
+        yield parameter, part, _decays(parameter, role)
 
 
 def decay_groups(
-    model: nn.Module, weight_decay: float, knobs: Mapping[Part, dict[str, Any]] | None = None
+    model: nn.Module,
+    weight_decay: float,
+    knobs: Mapping[Part, dict[str, Any]] | None = None,
+    *,
+    lr: float | None = None,
+    rates: Mapping[Part, Rate] | None = None,
 ) -> list[dict[str, Any]]:
     """Matrices and tables decay; norm scales, biases and a module's own don't; a tied weight is in once.
 
     Two groups, and two more for each set of `knobs` that some parts have of their own; those without come first.
+    Where the model's init scales learning rates, there are groups for each factor f, of lr f and weight_decay / f: what
+    decays is lr times weight_decay, which so stays that of the base model (Wang & Aitchison 2024, "How to set AdamW's
+    weight decay as you scale model and dataset size"). `lr` is that of parts whose `knobs` state none; `rates` turns f
+    into that of parts whose steps aren't elementwise.
     """
     own = knobs or {}
-    trained = list(parts(model))
-    groups: list[dict[str, Any]] = []
-    for shared in _distinct([{}, *own.values()]):
-        for decays in (True, False):
-            members = [p for p, part, decayed in trained if decayed == decays and own.get(part, {}) == shared]
-            groups.append({"params": members, "weight_decay": weight_decay if decays else 0.0, **shared})
-    return [group for group in groups if group["params"]]
+    groups: dict[Any, dict[str, Any]] = {}
+    order = _distinct([{}, *own.values()])
+    for parameter, part, decays, factor in _scaled(model, rates or {}):
+        shared = own.get(part, {})
+        place = order.index(shared), -factor, not decays
+        groups.setdefault(place, {"params": [], "weight_decay": weight_decay / factor if decays else 0.0, **shared})
+        groups[place]["params"].append(parameter)
+        base = shared.get("lr", lr)
+        if base is not None:
+            groups[place]["lr"] = base * factor
+        elif factor != 1:
+            raise TypeError("decay_groups: the init of this model scales learning rates, and no lr was given to scale")
+    return [groups[place] for place in sorted(groups, key=lambda place: (place[0], place[1] != -1, *place[1:]))]
+
+
+def _trained(model: nn.Module) -> Iterator[tuple[Tensor, Part, str | None]]:
+    """(parameter, what it is to an optimizer, its role) of every parameter that is trained, a tied one once."""
+    head = _head(model)
+    for _, owner, parameter, role in roles(model):
+        if parameter.requires_grad:
+            yield parameter, _part(role, owner is head), role
+
+
+def _scaled(model: nn.Module, rates: Mapping[Part, Rate]) -> Iterator[tuple[Tensor, Part, bool, float]]:
+    """(parameter, what it is, whether it decays, the factor of its rate); models of transformers have none."""
+    spec = getattr(model, "spec", None)
+    init = None if spec is None else chosen(spec)
+    for parameter, part, role in _trained(model):
+        factor = 1.0 if init is None or role is None else init.rate(role, parameter.shape)
+        yield parameter, part, _decays(parameter, role), rates[part](factor) if part in rates else factor
 
 
 def _head(model: nn.Module) -> nn.Module | None:
@@ -99,6 +144,8 @@ def _part(role: str | None, of_head: bool) -> Part:
         return "embedding"
     if of_head:
         return "head"
+    if role == "readout":
+        return "readout"
     return "map" if role in ("matrix", "residual") else "other"
 
 

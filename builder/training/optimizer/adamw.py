@@ -24,6 +24,8 @@ class AdamW(Optimizer):
         embedding_lr    that of the tables of vectors: tokens, with the head where it is tied, and learned positions;
                         None: lr
         head_lr         that of a head with a weight of its own, its bias included; None: lr
+
+        Where the init scales learning rates (mup), these are those of its base model.
         """
 
         name: str = "adamw"
@@ -44,7 +46,7 @@ class AdamW(Optimizer):
     @staticmethod
     def build(config: AdamW.Config, model: nn.Module) -> torch.optim.Optimizer:
         knobs: dict[Part, dict[str, float]] = {part: {"lr": rate} for part, rate in _rates(config).items()}
-        groups = decay_groups(model, config.weight_decay, knobs)
+        groups = decay_groups(model, config.weight_decay, knobs, lr=config.lr)
         return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 

@@ -37,7 +37,8 @@ class Lion(Optimizer):
 
     @staticmethod
     def build(config: Lion.Config, model: nn.Module) -> torch.optim.Optimizer:
-        return _Lion(decay_groups(model, config.weight_decay), {"lr": config.lr, "betas": config.betas})
+        groups = decay_groups(model, config.weight_decay, lr=config.lr)
+        return _Lion(groups, {"lr": config.lr, "betas": config.betas})
 
 
 class _Lion(Stepper):

@@ -15,13 +15,19 @@ from torch.optim.adamw import adamw
 from builder.component import Config as BaseConfig
 from builder.component import refuse
 from builder.registry import register
-from builder.training.optimizer import Beta, Betas, Optimizer, Part, Stepper, decay_groups
+from builder.training.optimizer import Beta, Betas, Optimizer, Part, Rate, Stepper, decay_groups
 
 Scale = Literal["match_rms_adamw", "original"]
 
 _SCALES: dict[Scale, Callable[[int, int], float]] = {
     "match_rms_adamw": lambda d_out, d_in: 0.2 * math.sqrt(max(d_out, d_in)),
     "original": lambda d_out, d_in: math.sqrt(max(1.0, d_out / d_in)),
+}
+# What becomes of 1 / m, m times the base width, so that the greatest singular value of a step follows sqrt(out / in): c
+# itself grows as sqrt(m), or not at all, and a readout's out stays.
+_RATES: dict[Scale, dict[Part, Rate]] = {
+    "match_rms_adamw": {"map": math.sqrt},
+    "original": {"map": lambda factor: 1.0, "readout": math.sqrt},
 }
 _QUINTIC = (3.4445, -4.7750, 2.0315)  # Jordan's: the steepest at 0 that leaves singular values near 1
 _each: Any = torch  # torch._foreach_*: one kernel for many tensors, where the device has one
@@ -36,6 +42,10 @@ class Muon(Optimizer):
     UV^T is rough, of a few Newton-Schulz steps: singular values end near 1. Experts that lie in one tensor are made
     orthogonal each by itself. Routers are matrices like any other: Liu et al. (2025, "Muon is scalable for LLM
     training") give Muon every matrix but the tables and the head. Those, scales and biases go by AdamW.
+
+    Where the init scales learning rates (mup), a matrix has the one that keeps the spectral condition, |dW| of
+    sqrt(out / in) at every width (Yang, Simon & Bernstein 2023, "A spectral condition for feature learning"): with
+    match_rms_adamw lr / sqrt(m) at m times the base width, with original lr itself.
     """
 
     class Config(BaseConfig):
@@ -78,9 +88,10 @@ class Muon(Optimizer):
             "eps": config.adamw_eps,
             "fused": True,
         }
-        groups = decay_groups(model, config.weight_decay, dict.fromkeys(rest, theirs))
+        groups = decay_groups(
+            model, config.weight_decay, dict.fromkeys(rest, theirs), lr=config.lr, rates=_RATES[config.scale]
+        )
         ours = {
-            "lr": config.lr,
             "orthogonal": True,
             "momentum": config.momentum,
             "nesterov": config.nesterov,

@@ -15,10 +15,10 @@ WIDE = 400  # 160,000 numbers: the sample's deviation is within 1 % of the true 
 
 
 @pytest.fixture
-def init(config):
+def init(config, site):
     def make(name, writes=8, **knobs):
         chosen = config("init", name, **knobs)
-        return chosen.component(chosen, writes)
+        return chosen.component(chosen, site(writes=writes))
 
     return make
 

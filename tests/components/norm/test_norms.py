@@ -187,13 +187,13 @@ def test_nonparametric_equals_olmos(config, dtype):
 
 @pytest.mark.parametrize("init", registry.names("init"))
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_factor_starts_from_one_and_does_not_decay(config, variant, init):
+def test_every_factor_starts_from_one_and_does_not_decay(config, site, variant, init):
     module, _, _ = fresh(config, variant, D)
     with torch.no_grad():
         for parameter in module.parameters():
             parameter.fill_(7.0)
     chosen = config("init", init)
-    chosen.component(chosen, 4).apply(module, torch.Generator().manual_seed(0))
+    chosen.component(chosen, site()).apply(module, torch.Generator().manual_seed(0))
     assert torch.as_tensor(factor(module) == 1.0).all()
     assert all(role is not None for *_, role in roles(module))
     assert all(group["weight_decay"] == 0.0 for group in decay_groups(module, 0.1))

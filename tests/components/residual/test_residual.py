@@ -12,6 +12,7 @@ from builder.components.init import roles
 from builder.model.assemble import build
 from builder.spec import ModelSpec
 from builder.training.optimizer import decay_groups
+from tests.choices import slot
 from tests.model.conftest import TINY
 
 D = 32
@@ -91,12 +92,14 @@ def test_layer_scale_equals_transformers(residual, wide):
 
 @pytest.mark.parametrize("init", registry.names("init"))
 def test_first_values_and_decay(stack, init):
-    model = stack("pre_norm", {"name": "layer_scale", "initial": 0.01}, init={"name": init})
+    model = stack("pre_norm", {"name": "layer_scale", "initial": 0.01}, init=slot("init", init))
     scales = [layer.get_submodule(f"{part}_residual").weight for layer in model.layers for part in ("mixer", "ffn")]
     assert len(scales) == 4 and all((scale.float() == torch.tensor(0.01)).all() for scale in scales)
-    still = {id(p) for group in decay_groups(model, 0.1) if group["weight_decay"] == 0.0 for p in group["params"]}
+    still = {
+        id(p) for group in decay_groups(model, 0.1, lr=1.0) if group["weight_decay"] == 0.0 for p in group["params"]
+    }
     assert {id(scale) for scale in scales} <= still
-    gated = stack("pre_norm", {"name": "gated"}, init={"name": init})
+    gated = stack("pre_norm", {"name": "gated"}, init=slot("init", init))
     gate = gated.layers[1].ffn_residual.gate
     assert gate.weight.std() > 0 and (gate.bias == 0).all()
     assert {role for *_, role in roles(gate)} == {"matrix", "bias"}
