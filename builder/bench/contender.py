@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -10,7 +11,11 @@ from torch import Tensor, nn
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
-from builder.training.objective import Task
+from builder.training.losses import Losses
+from builder.training.objective import Objective, Task
+
+Owed = Callable[[Task], tuple[Tensor, Any]]
+"""(summed nats, what is added to their mean) of a training batch."""
 
 
 class Contender:
@@ -26,6 +31,15 @@ class Contender:
     def train(self, task: Task) -> tuple[Tensor, Any]:
         """(logits (B, T, V), what is added to the loss) of a training batch."""
         raise NotImplementedError
+
+    def losses(self, objective: Objective, spec: RunSpec) -> Owed:
+        """What a training step goes backward from."""
+
+        def of(task: Task) -> tuple[Tensor, Any]:
+            logits, added = self.train(task)
+            return objective.loss(logits, task)[0], added
+
+        return of
 
     def prefill(self, tokens: Tensor, max_length: int) -> tuple[Tensor, Any]:
         """(logits (B, 1, V) of the last position, the state behind it) of prompts (B, T)."""
@@ -48,14 +62,25 @@ class Ours(Contender):
 
     def __init__(self, spec: RunSpec, device: torch.device):
         self.module: LanguageModel = build(spec.model, device=device, seed=spec.seed)
-        self._forward: Any = self.module.forward
+        self._compiled = False
 
     def compile(self) -> None:
-        self._forward = torch.compile(self.module.forward)
+        self._compiled = True
 
     def train(self, task: Task) -> tuple[Tensor, Any]:
-        output = self._forward(task.inputs, attention_mask=task.attention_mask)
+        output = self.module(task.inputs, attention_mask=task.attention_mask)
         return output.logits, sum(output.aux.losses.values())
+
+    def losses(self, objective: Objective, spec: RunSpec) -> Owed:
+        """As the run computes them: recomputed, fused and, once `compile` was called, compiled as it says."""
+        spec = spec if self._compiled else spec.model_copy(update={"compile": False})
+        losses = Losses(self.module, objective, spec)
+
+        def of(task: Task) -> tuple[Tensor, Any]:
+            total, _, aux = losses.of(task)
+            return total, sum(aux.losses.values())
+
+        return of
 
     def prefill(self, tokens: Tensor, max_length: int) -> tuple[Tensor, Any]:
         state = self.module.new_state(len(tokens), max_length)

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from builder.errors import ArchlabError
+from builder.memory import memory
 
 from .settings import Workload
 
@@ -31,7 +32,7 @@ def facts(work: Workload) -> dict[str, Any]:
 
 def refuse_too_large(needed: int, device: str) -> None:
     """Raises ArchlabError when `needed` bytes are more than the device has at all."""
-    there = torch.cuda.mem_get_info()[1] if device == "cuda" else _memory()
+    there = torch.cuda.mem_get_info()[1] if device == "cuda" else memory()
     if there is not None and needed > there:
         raise ArchlabError(
             f"bench: weights, gradients and moments take {needed / 2**30:,.1f} GiB, and this machine's "
@@ -44,10 +45,3 @@ def _cpu() -> str:
     lines = info.read_text().splitlines() if info.exists() else []
     models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor() or platform.machine())
-
-
-def _memory() -> int | None:
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):  # a system that doesn't say
-        return None

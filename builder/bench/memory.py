@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
+import os
 import signal
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import accumulate
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -14,16 +15,26 @@ from typing import Any
 import torch
 
 from builder.errors import ArchlabError
+from builder.frozen import FrozenDict
 from builder.load import load
-from builder.resident import resident_peak
+from builder.memory import Forecaster
+from builder.spec import RunSpec
 
 from .contender import Contender, Ours
 from .peer import Peer
 from .settings import Workload
 from .work import TrainingStep
 
-KINDS = {"cuda": "what torch allocated", "cpu": "growth of its own process"}
-"""What the number means, by device."""
+WHAT = "what torch allocated"
+"""What the number means."""
+
+
+def expected(spec: RunSpec, work: Workload) -> int:
+    """The forecast of the same peak: weights, gradients, moments, activations and logits."""
+    precision = "32-true" if work.torch_dtype == torch.float32 else "bf16-mixed"
+    here = {"accelerator": work.device.replace("cuda", "gpu"), "precision": precision, "strategy": "auto"}
+    trainer = FrozenDict({**spec.trainer, **here, "devices": 1, "num_nodes": 1})
+    return Forecaster(spec.model_copy(update={"trainer": trainer, "ema": None})).at(work.micro_batch).peak.total
 
 
 def peak(config: dict[str, Any], work: Workload, folder: Path | None) -> int:
@@ -31,6 +42,7 @@ def peak(config: dict[str, Any], work: Workload, folder: Path | None) -> int:
 
     Raises ArchlabError when the process is killed, which is what a machine without enough memory does.
     """
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # else torch's profiler greets; read where torch is loaded
     deaf = (signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is answered by the process that waits
     with ProcessPoolExecutor(1, get_context("spawn"), signal.signal, deaf) as pool:
         try:
@@ -48,25 +60,28 @@ def _measure(config: dict[str, Any], work: Workload, folder: Path | None) -> int
     spec = load(config)
     contender: Contender = Ours(spec, work.place) if folder is None else Peer(folder, work.place)
     training = TrainingStep(contender, spec, work)
-    return _peak_cuda(training) if work.device == "cuda" else _peak_cpu(training)
+    if work.device == "cuda":
+        torch.cuda.reset_peak_memory_stats()
+        training.twice()
+        return torch.cuda.max_memory_allocated()
+    return held(contender.module) + allocated(training.twice)
 
 
-def _peak_cuda(training: TrainingStep) -> int:
-    torch.cuda.reset_peak_memory_stats()
-    _train(training)
-    return torch.cuda.max_memory_allocated()
+def held(module: torch.nn.Module) -> int:
+    """Bytes of its parameters and buffers."""
+    return sum(tensor.nbytes for tensor in (*module.parameters(), *module.buffers()))
 
 
-def _peak_cpu(training: TrainingStep) -> int:
-    """Bytes of the weights, and how far the process grew from there: imports don't count."""
-    weights = sum(parameter.nbytes for parameter in training.parameters)
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)  # what loading has freed goes back, and is not grown into unseen
-    before = resident_peak(forget=True)
-    _train(training)
-    return weights + resident_peak() - before
+def allocated(run: Callable[[], object]) -> int:
+    """Bytes that torch allocated on the CPU during `run`, at the moment when they were most: less what it freed.
 
+    The running total of the events that its profiler notes of every allocation.
+    """
+    from torch.profiler import ProfilerActivity, profile
 
-def _train(training: TrainingStep) -> None:
-    for _ in range(2):  # the moments exist from the first step on, and meet activations in the second
-        training.step()
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        run()
+    assert profiler.profiler is not None
+    events: Any = profiler.profiler.kineto_results
+    changes = sorted((event.start_ns(), event.nbytes()) for event in events.events() if event.name() == "[memory]")
+    return max(accumulate(change for _, change in changes), default=0)

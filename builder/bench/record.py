@@ -13,7 +13,7 @@ from builder.errors import ArchlabError
 from builder.spec import RunSpec
 from builder.whole import write_whole
 
-from .memory import KINDS
+from .memory import WHAT
 from .settings import Workload
 from .suite import Result, Timing
 
@@ -27,7 +27,7 @@ def record(spec: RunSpec, work: Workload, machine: dict[str, Any], result: Resul
         "machine": machine,
         "peer": result.peer,
         "parameters": result.parameters,
-        "memory": {"what": f"peak of {KINDS[work.device]}", "bytes": result.memory},
+        "memory": {"what": f"peak of {WHAT}", "bytes": result.memory, "forecast": result.forecast},
         "timings": [_timing(timing) for timing in result.timings],
     }
 

@@ -10,7 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from .memory import KINDS
+from .memory import WHAT
 from .ratio import Ratio
 from .settings import Workload
 from .suite import Result, Timing
@@ -32,6 +32,7 @@ def render(result: Result, work: Workload, machine: dict[str, Any], title: str) 
     for timing in result.timings:
         table.add_row(timing.what, str(timing.rows), *_cells(timing))
     table.add_row("memory", str(work.sequences), *_memory(list(result.memory.values())))
+    table.add_row("forecast", str(work.sequences), _bytes(result.forecast))
     return Group(table, Text(_below(result, work, machine), style="dim"))
 
 
@@ -58,7 +59,8 @@ def _below(result: Result, work: Workload, machine: dict[str, Any]) -> str:
     lines = [
         f"{parameters:,} parameters, {work.dtype}\n{machine['device_name']}, torch {machine['torch']}, "
         f"{threads} thread{'s' if threads > 1 else ''}",
-        f"training: a step on {work.length} tokens a row; memory: peak of {KINDS[work.device]}",
+        f"training: a step on {work.length} tokens a row; memory: peak of {WHAT}",
+        "forecast: of that peak, before anything was computed",
         f"prefill: {work.prompt_length} tokens a row; decode: a token a row, mean of {work.new_tokens}",
         f"times: medians of {work.rounds} rounds; tokens/s: of archlab",
     ]

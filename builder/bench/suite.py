@@ -13,7 +13,7 @@ from builder.spec import RunSpec
 from .contender import Contender, Ours
 from .fairness import refuse_dropout, refuse_unequal
 from .machine import refuse_too_large
-from .memory import peak
+from .memory import expected, peak
 from .peer import Peer, export
 from .ratio import Ratio, compare
 from .settings import Workload
@@ -42,10 +42,12 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """All that was measured, by contender, ours first: parameters, peak bytes of training, and times."""
+    """All that was measured, by contender, ours first: parameters, peak bytes of training, and times; and the forecast
+    of our peak."""
 
     parameters: dict[str, int]
     memory: dict[str, int]
+    forecast: int
     timings: tuple[Timing, ...]
     peer: str | None
     """What the peer is, and of which version."""
@@ -77,8 +79,9 @@ def measure(spec: RunSpec, work: Workload, peers: bool, tell: Tell) -> Result:
         for contender, source in zip(contenders, (None, folder), strict=False):
             memory[contender.name] = peak(spec.to_dict(), work, source)
             tell("memory")
+        forecast = expected(spec, work)
         timings = tuple(_timings(spec, work, contenders, tell))
-    return Result({contender.name: contender.parameters for contender in contenders}, memory, timings, peer)
+    return Result({contender.name: contender.parameters for contender in contenders}, memory, forecast, timings, peer)
 
 
 def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: Tell) -> Iterator[Timing]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from builder.spec import RunSpec
+from builder.training.objective import Task
 
 from .contender import Contender
 from .settings import Workload
@@ -30,22 +31,35 @@ class TrainingStep:
         optimizer: Any = spec.optimizer.component
         self.contender, self.work = contender, work
         self.objective = objective(spec.objective)
+        self.losses = contender.losses(self.objective, spec)
         self.optimizer = optimizer.build(spec.optimizer, contender.module.train())
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.limit = spec.trainer.get("gradient_clip_val") or math.inf
         self.batch = {"tokens": tokens(spec, work.sequences, work.length + 1, work.place)}
 
     def step(self) -> Tensor:
-        """One step of training; its loss, a scalar that no one has waited for."""
-        task = self.objective.task(self.batch)
-        with self._precision():
-            logits, added = self.contender.train(task)
-            total, count = self.objective.loss(logits, task)
-            loss = total / count.clamp_min(1) + added
+        """One step of training, in micro-batches as the run has it; its loss, a scalar that no one has waited for."""
         self.optimizer.zero_grad()
+        # Lightning's training_step too lies in autocast, which so keeps its casts of the weights for a whole step
+        with self._precision(), torch.autocast(self.work.device, enabled=False):
+            task = self.objective.task(self.batch)
+            targets, tokens, _ = task.counts
+            parts = [self._backward(part, targets, tokens) for part in task.split(self.work.micro_batch)]
+            torch.nn.utils.clip_grad_norm_(self.parameters, self.limit)
+            self.optimizer.step()
+        return torch.stack(parts).sum()
+
+    def twice(self) -> None:
+        """Two steps: the moments exist from the first one on, and meet activations in the second."""
+        self.step()
+        self.step()
+
+    def _backward(self, part: Task, targets: Tensor, tokens: Tensor) -> Tensor:
+        """Leaves the gradient of a part of the batch; returns its share of the loss."""
+        with self._precision():
+            total, added = self.losses(part)
+        loss = total / targets.clamp_min(1) + added * (part.counts[1] / tokens)
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(self.parameters, self.limit)
-        self.optimizer.step()
         return loss.detach()
 
     def __call__(self) -> float:

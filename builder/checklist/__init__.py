@@ -16,13 +16,19 @@ _QUESTIONS = (dimensions, masks, positions, structure, experts, vocabulary)
 
 
 def check(
-    spec: RunSpec, probes: bool = True, *, corpus: Corpus | None = None, tokenizer: Tokenizer | None = None
+    spec: RunSpec,
+    probes: bool = True,
+    *,
+    corpus: Corpus | None = None,
+    tokenizer: Tokenizer | None = None,
+    trains: bool = True,
 ) -> Report:
     """Every finding about a run, in the order of the six questions; no weight of the model is allocated.
 
     probes      proves answers by running a small copy of the model on the CPU
     corpus      the tokenised data, when it was read: then the vocabulary is judged by what is really there
     tokenizer   the tokenizer, when only that is at hand
+    trains      whether it is to be trained: then the memory of a step is forecast, and must fit
     """
-    subject = Subject(spec, probes, corpus, corpus.tokenizer if corpus is not None else tokenizer)
+    subject = Subject(spec, probes, corpus, corpus.tokenizer if corpus is not None else tokenizer, trains)
     return Report(tuple(finding for question in _QUESTIONS for finding in question.check(subject)))

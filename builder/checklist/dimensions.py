@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from builder.finding import Finding, Status
 
+from . import memory
 from .probes import costs as flops
 from .subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The dimensions of the model and of every slot, the tiling of the pattern, and the ledger."""
+    """The dimensions of the model and of every slot, the tiling of the pattern, the ledger and the memory of a step."""
     model = subject.model
     rule = f"layers of {', '.join(model.kinds)}"
     yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
@@ -44,3 +45,5 @@ def _costs(subject: Subject) -> Iterator[Finding]:
         yield from subject.prove(1, "model", "FLOPs against those stated", flops.prove)
     rule = f"{costs.state_bytes:,} bytes at deploy_length {subject.model.deploy_length}, in float32"
     yield Finding(Status.PASS, 1, "model", f"{costs.state_bytes_per_token:,} state bytes per token", rule)
+    if subject.trains:
+        yield memory.check(subject)

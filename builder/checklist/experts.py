@@ -24,7 +24,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         return
     yield from stated
     for slot, part in subject.ffns.items():
-        said = part.component.judge_pass(part, subject.spec.batch.sequences * subject.model.train_length)
+        said = part.component.judge_pass(part, subject.spec.rows * subject.model.train_length)
         yield from (finding.under(f"model.{slot}") for finding in said)
     if subject.ledger is not None:
         yield from _costs(subject.ledger)

@@ -59,12 +59,13 @@ def _with_its_slots(path: str, config: Config, site: Site) -> Iterator[tuple[str
 
 @dataclass(frozen=True)
 class Subject:
-    """A run's spec, whether probes are wanted, and data and tokenizer as far as they were read."""
+    """A run's spec, whether probes are wanted, data and tokenizer as far as they were read, and whether it trains."""
 
     spec: RunSpec
     probes: bool
     corpus: Corpus | None
     tokenizer: Tokenizer | None
+    trains: bool = True
 
     @property
     def model(self) -> ModelSpec:

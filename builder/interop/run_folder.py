@@ -46,7 +46,7 @@ def import_run(source: str | Path, target: str | Path, *, dtype: torch.dtype = t
     spec = _run(model, section, Path(target))
     tokenizer_class: Any = spec.tokenizer.component
     tokenizer: Tokenizer = tokenizer_class.prepare(spec.tokenizer, (), Path(source))
-    report = check(spec, tokenizer=tokenizer)
+    report = check(spec, tokenizer=tokenizer, trains=False)
     folder = RunFolder.create(spec)
     folder.summarise("importing", reason=None, hash=spec.hash, source=str(source))
     tokenizer.save(folder.path)

@@ -239,7 +239,7 @@ def moe_site(run):
 
 def test_the_seats_that_are_told_are_those_of_a_pass(about, run):
     spec = run()
-    tokens = spec.batch.sequences * spec.model.train_length
+    tokens = spec.rows * spec.model.train_length
     found = [f for f in about(SWITCH | {"capacity_factor": 1.25}).findings if f.path == "model.ffn.capacity_factor"]
     assert f"{tokens * 5 // 4 // 8} of {tokens:,} tokens" in found[0].found
 

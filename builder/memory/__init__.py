@@ -1,0 +1,165 @@
+"""What a training step takes in memory, before one is taken: the step of the run itself, played through.
+
+Nothing is computed: tensors have shapes, dtypes and a device, and no storage (`watch`). Kernels, autograd, autocast and
+the optimizer are torch's own and choose as they would; each storage counts from its making to its end. Of a deep model
+few layers of each kind are played (`step`), and the others follow from them (`walk`). So whatever is built, is
+forecast: there is no formula of what a component holds.
+
+What a kernel takes while it runs, the allocator's rounding, and the process itself are not in it; compiled code, which
+keeps less, is forecast as if it weren't.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from builder.spec import RunSpec
+
+from .bytes import PARTS, Bytes
+from .device import Device, device_of, memory
+from .ranks import ranks
+from .step import Update, Work, passes, update
+from .walk import Walk
+from .watch import Stretch
+
+__all__ = [
+    "PARTS",
+    "SPARE",
+    "Bytes",
+    "Device",
+    "Forecast",
+    "Forecaster",
+    "forecast",
+    "largest_micro_batch",
+    "memory",
+    "told",
+]
+
+SPARE = 0.9
+"""The share of a device that a micro-batch is chosen to fill: fragments and the process itself want the rest."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What one rank holds at the worst moment of a step.
+
+    peak            by what holds it
+    lasting         what is held between steps, and gradients, which no micro-batch makes smaller
+    when            the part of the step that takes the most
+    micro_batch     rows that are computed at once
+    rows            rows that a rank computes in a step
+    device          where
+    """
+
+    peak: Bytes
+    lasting: Bytes
+    when: str
+    micro_batch: int
+    rows: int
+    device: Device
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the device has as much; None: nobody knows what it has."""
+        return None if self.device.memory is None else self.peak.total <= self.device.memory
+
+    @property
+    def roomy(self) -> bool:
+        """Whether enough is left for what isn't forecast."""
+        return self.device.memory is not None and self.peak.total <= SPARE * self.device.memory
+
+
+class Forecaster:
+    """Forecasts of one run, for micro-batches of any size: what doesn't depend on that is played through once."""
+
+    def __init__(self, spec: RunSpec):
+        self.spec = spec
+        self.device, self.ranks = device_of(spec.trainer), ranks(spec.trainer)
+        self.rows = self.ranks.rows(spec.rows)
+        self._made: dict[int, Forecast] = {}
+
+    @property
+    def chosen(self) -> int:
+        """The rows at once that the run will have."""
+        asked = self.spec.batch.micro_batch
+        return self.largest() if asked == "auto" else asked or self.rows
+
+    def at(self, micro_batch: int) -> Forecast:
+        """The forecast with so many rows at once, or all that a rank has."""
+        micro = min(micro_batch, self.rows)
+        if micro not in self._made:
+            self._made[micro] = self._of(micro)
+        return self._made[micro]
+
+    def largest(self) -> int:
+        """What `largest_micro_batch` returns."""
+        sizes = [size for size in range(1, self.rows + 1) if self.rows % size == 0]
+        if self.device.memory is None:
+            return sizes[-1]
+        low, high = 0, len(sizes)  # sizes[low] is taken, sizes[high] doesn't fit
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.at(sizes[middle]).roomy else (low, middle)
+        return sizes[low]
+
+    def _of(self, micro: int) -> Forecast:
+        update, division = self._update, self.ranks
+        walked = self._walked(micro)
+        passing = division.gathered(update.dense if division.experts else update.layer, update.ends)
+        moments = [(stretch.name, division.share(update.between + stretch.peak) + passing) for stretch in walked]
+        left = walked[-1].end  # gradients, and what autocast still holds
+        moments.append(("update", division.share(update.between + left + update.rise)))
+        if division.buckets:  # they last; gradients of their own are there beside while micro-batches add up
+            own = 0 if micro == self.rows else 1
+            moments = [
+                (name, replace(held, gradients=own * held.gradients) + update.gradients) for name, held in moments
+            ]
+        when, peak = max(moments, key=lambda moment: moment[1].total)
+        return Forecast(peak, division.share(update.between + update.gradients), when, micro, self.rows, self.device)
+
+    def _walked(self, micro: int) -> list[Stretch]:
+        """The passes of a step, one after the other, beside what is held between steps."""
+        walked: list[Stretch] = []
+        for played in passes(self.spec, self._walk.shallow, self._work(micro)):
+            walked += self._walk.through(played, walked[-1].end if walked else Bytes(activations=self._read))
+        return walked
+
+    @property
+    def _read(self) -> int:
+        """Bytes of the tokens of a step."""
+        return 8 * self.rows * (self.spec.model.train_length + 1)
+
+    @cached_property
+    def _walk(self) -> Walk:
+        return Walk(self.spec.model)
+
+    @cached_property
+    def _update(self) -> Update:
+        work = self._work(self.rows)
+        played = [(update(self.spec, model, work), times) for model, times in self._walk.depths()]
+        whole, _ = shallow, _ = played[0]
+        for deeper, times in played[1:]:
+            whole = whole.grown(shallow, deeper, times)
+        return whole
+
+    def _work(self, micro: int) -> Work:
+        return Work(self.rows, micro, self.device.kind, str(self.spec.trainer.get("precision") or "32-true"))
+
+
+def forecast(spec: RunSpec) -> Forecast:
+    """What a rank of this run holds at the worst moment of a step, with the micro-batch that it will have."""
+    forecaster = Forecaster(spec)
+    return forecaster.at(forecaster.chosen)
+
+
+def largest_micro_batch(spec: RunSpec) -> int:
+    """How many rows a rank should compute at once: the most, of those that divide its rows, whose forecast leaves a
+    tenth of the device; 1 if none do, and all where nobody can tell what the device has."""
+    return Forecaster(spec).largest()
+
+
+def told(count: int) -> str:
+    """So many bytes, as people read them."""
+    power = min(max(count.bit_length() - 1, 0) // 10, 4)
+    return f"{count / 1024**power:.3g} {('B', 'KiB', 'MiB', 'GiB', 'TiB')[power]}"

@@ -1,0 +1,129 @@
+"""Whatever runs under it is played through, and not computed: no tensor has storage, and every storage is counted."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from .bytes import Bytes
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A part of what was watched, by what was held at its start, when most was held in it, and at its end."""
+
+    name: str
+    start: Bytes
+    peak: Bytes
+    end: Bytes
+
+    @property
+    def change(self) -> Bytes:
+        return self.end - self.start
+
+    @property
+    def rise(self) -> Bytes:
+        return self.peak - self.start
+
+
+class Watch(FakeTensorMode):
+    """Torch's fake tensors, which choose their kernels by the device they pretend to be on, with a count of bytes.
+
+    What is made counts as `label` until it is moved; a storage is counted from the operation that returns it to its
+    last owner's end, at the size that was asked for. What a kernel takes for itself while it runs isn't seen.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.label = "activations"
+        self._inside = False
+        self._held: dict[int, tuple[str, int]] = {}
+        self._ends: dict[int, weakref.ref] = {}
+        self._now = dict.fromkeys(Bytes.__dataclass_fields__, 0)
+        self._total = 0
+        self._most = 0
+        self._stretches: list[Stretch] = []
+        self._begin("start")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if self._inside:  # what torch makes to learn the shapes of a result is made by no kernel
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        self._inside = True
+        try:
+            out = super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._inside = False
+        if isinstance(out, Tensor):
+            self._count(out)
+        elif isinstance(out, tuple | list):
+            for part in out:
+                if isinstance(part, Tensor):
+                    self._count(part)
+        return out
+
+    @property
+    def held(self) -> Bytes:
+        """What is held now."""
+        return Bytes(**self._now)
+
+    def move(self, tensors: Iterable[Tensor], label: str) -> None:
+        """Counts what these tensors lie in as `label` from now on."""
+        for tensor in tensors:
+            key = tensor.untyped_storage()._cdata
+            if key in self._held:
+                before, size = self._held[key]
+                self._held[key] = (label, size)
+                self._now[before] -= size
+                self._now[label] += size
+
+    @contextmanager
+    def labelled(self, label: str) -> Iterator[None]:
+        """What is made inside counts as `label`."""
+        before, self.label = self.label, label
+        try:
+            yield
+        finally:
+            self.label = before
+
+    def cut(self, name: str) -> None:
+        """Ends the stretch that runs, and begins one of that name."""
+        self._end()
+        self._begin(name)
+
+    def stretches(self) -> list[Stretch]:
+        """All of them since the last call, the one that runs ended too."""
+        self._end()
+        done, self._stretches = self._stretches, []
+        self._begin("start")
+        return done
+
+    def _begin(self, name: str) -> None:
+        self._name, self._start = name, self.held
+        self._peak, self._most = self._start, self._total
+
+    def _end(self) -> None:
+        self._stretches.append(Stretch(self._name, self._start, self._peak, self.held))
+
+    def _count(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key in self._held or not (size := storage.nbytes()):
+            return
+        self._held[key] = (self.label, size)
+        self._ends[key] = weakref.ref(storage, lambda _: self._release(key))
+        self._now[self.label] += size
+        self._total += size
+        if self._total > self._most:
+            self._most, self._peak = self._total, self.held
+
+    def _release(self, key: int) -> None:
+        label, size = self._held.pop(key)
+        del self._ends[key]
+        self._now[label] -= size
+        self._total -= size
