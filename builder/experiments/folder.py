@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -33,18 +35,18 @@ class RunFolder:
         folder = cls(Path(spec.output.root, spec.output.experiment, name))
         try:
             folder.path.mkdir(parents=True, exist_ok=True)  # a sweep makes its jobs' folders beforehand
-            taken = any(folder.path.iterdir())
+            taken = any(file.suffix != ".part" for file in folder.path.iterdir())  # of a start that was killed
+            if taken:
+                raise ArchlabError(
+                    f"output.name: found {name!r}, and {folder.path} holds something already; "
+                    f"choose another name, or go on with it: resume={folder.path}"
+                )
+            frozen = yaml.safe_dump(spec.to_dict(), sort_keys=False, allow_unicode=True)
+            folder.write("config.yaml", f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}")
         except OSError as error:
             raise ArchlabError(
                 f"output: {folder.path} can't be created ({error.strerror}); choose another output.root"
             ) from None
-        if taken:
-            raise ArchlabError(
-                f"output.name: found {name!r}, and {folder.path} holds something already; "
-                f"choose another name, or go on with it: resume={folder.path}"
-            )
-        frozen = yaml.safe_dump(spec.to_dict(), sort_keys=False, allow_unicode=True)
-        folder.write("config.yaml", f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}")
         return folder
 
     @classmethod
@@ -68,17 +70,27 @@ class RunFolder:
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
 
-    def checkpoint(self, name: str) -> Path:
-        """Where the checkpoint called `best` or `last` lies."""
-        return self.path / "checkpoints" / f"{name}.ckpt"
+    @property
+    def checkpoints(self) -> Path:
+        return self.path / "checkpoints"
 
-    def spec(self) -> RunSpec:
-        """The frozen config; raises ArchlabError when it was changed after the run was made."""
+    def checkpoint(self, name: str) -> Path:
+        """Where the checkpoint called `best`, `last` or `step-<number>` lies."""
+        return self.checkpoints / f"{name}.ckpt"
+
+    def spec(self, execution: Mapping[str, Any] | None = None) -> RunSpec:
+        """The frozen config; raises ArchlabError when it was changed after the run was made.
+
+        `execution` has other values, by their paths, of keys in spec.EXECUTION, which make no other run of it.
+        """
         text = self.config.read_text(encoding="utf-8")
         try:
             content: Any = OmegaConf.to_container(OmegaConf.create(text))
         except (yaml.YAMLError, OmegaConfBaseException) as error:
             raise ArchlabError(f"{self.config}: it isn't YAML any more ({str(error).splitlines()[0]})") from None
+        for path, value in (execution or {}).items():
+            *parents, key = path.split(".")
+            reduce(lambda node, parent: node.setdefault(parent, {}), parents, content)[key] = value
         spec = load(content)
         stated = next((line.removeprefix(_HASH) for line in text.splitlines() if line.startswith(_HASH)), None)
         if stated != spec.hash:

@@ -27,9 +27,10 @@ class Run:
 
 
 def load_run(path: str | Path, checkpoint: str = "best") -> Run:
-    """The run in a folder, its model in eval mode with the weights of `checkpoint` (`best` or `last`).
+    """The run in a folder, its model in eval mode with what a checkpoint deploys: `best`, `last` or `step-<number>`.
 
-    Raises ArchlabError when there is no such run or checkpoint, or one is damaged or belongs to another config.
+    Those weights are those of its average where the run keeps one (`ema`, or an optimizer without a schedule). Raises
+    ArchlabError when there is no such run or checkpoint, or one is damaged or belongs to another config.
     """
     from builder.training.checkpoint import belongs, read  # imports lightning, which generation alone doesn't need
 
@@ -40,11 +41,11 @@ def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     tokenizer_class: Any = spec.tokenizer.component
     tokenizer = tokenizer_class.load(spec.tokenizer, folder.path)
     model = assemble(spec.model)
-    mismatch = model.load_state_dict(contents["state_dict"], strict=False)
+    mismatch = model.load_state_dict(contents["state_dict"] | contents.get("averaged", {}), strict=False)
     if mismatch.missing_keys or mismatch.unexpected_keys:
         raise ArchlabError(
             f"{folder.checkpoint(checkpoint)}: missing {mismatch.missing_keys or 'nothing'}, "
             f"unexpected {mismatch.unexpected_keys or 'nothing'}"
         )
     model.n_tokens = len(tokenizer)
-    return Run(spec, model.eval(), tokenizer, check(spec, tokenizer=tokenizer))
+    return Run(spec, model.eval(), tokenizer, check(spec, tokenizer=tokenizer, trains=False))

@@ -1,45 +1,72 @@
-"""Checkpoints: tensors and plain Python, under the model's own names, written whole or not at all."""
+"""Checkpoints: tensors and plain Python under the model's own names, with a sha256, written whole or not at all."""
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 from typing import Any
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
+from builder.disk import room_for
 from builder.errors import ArchlabError
+from builder.experiments.kept import remove
 from builder.spec import RunSpec
 from builder.whole import whole
 
+from .seal import Sealing, verify
+
 _INSIDE = "model."
 """Where the LightningModule keeps the model; no key on disk carries it."""
+
+
+class Damaged(ArchlabError):
+    """A checkpoint that isn't as it was written."""
 
 
 class AtomicIO(TorchCheckpointIO):
     """Writes a checkpoint beside its place and moves it there once it is whole."""
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        with whole(Path(path), "wb") as file:
-            torch.save(checkpoint, file)
+        write(checkpoint, Path(path))
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
         return read(Path(path))
 
 
+def write(contents: dict[str, Any], path: Path) -> None:
+    """Writes a checkpoint; whatever goes wrong, what was at `path` before is still there. Raises DiskFull, OSError."""
+    size = 0
+    with room_for(path, lambda: size), whole(path, "wb") as file:
+        sealing = Sealing(file)
+        torch.save(contents, sealing)  # type: ignore[arg-type]
+        size = sealing.size
+        sealing.seal()
+        if path.is_dir():  # the parts of a run that was divided before
+            remove(path)
+
+
 def read(path: Path) -> dict[str, Any]:
-    """The contents of a checkpoint, on the CPU, no code run; raises ArchlabError when it is missing or damaged."""
+    """The contents of a checkpoint, on the CPU, no code run; raises ArchlabError when it is missing, or is Damaged."""
+    if path.is_dir():
+        from .shards import read_shards
+
+        return read_shards(path)
     if not path.is_file():
-        there = sorted(file.stem for file in path.parent.glob("*.ckpt"))
-        raise ArchlabError(f"{path}: no such checkpoint; there are: {', '.join(there) or 'none'}")
+        raise ArchlabError(f"{path}: no such checkpoint; there are: {', '.join(_beside(path)) or 'none'}")
     try:
-        if (part := zipfile.ZipFile(path).testzip()) is not None:  # torch itself doesn't look at the checksums
-            raise ValueError(f"the checksum of {part} is wrong")
+        verify(path)
         return torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # torch raises a different type for each way a file can be damaged
         reason = next(iter(str(error).splitlines()), type(error).__name__)
-        raise ArchlabError(f"{path}: the checkpoint is damaged ({reason}); use another one of the run") from None
+        there = ", ".join(name for name in _beside(path) if not path.samefile(path.with_name(f"{name}.ckpt")))
+        others = f"use another one of the run: {there}" if there else "the run has no other"
+        raise Damaged(f"{path}: the checkpoint is damaged ({reason}); {others}") from None
+
+
+def _beside(path: Path) -> list[str]:
+    """The names of the checkpoints in the folder of one."""
+    return sorted(file.stem for file in path.parent.glob("*.ckpt") if file.exists())  # a link may lead nowhere
 
 
 def pack(checkpoint: dict[str, Any], spec: RunSpec) -> None:

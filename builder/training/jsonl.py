@@ -9,13 +9,14 @@ from typing import Any
 from lightning.fabric.utilities.rank_zero import rank_zero_only
 from lightning.pytorch.loggers.logger import Logger
 
+from builder.disk import room_for
 from builder.experiments.metrics import Axes, finite
 
 _BOOKKEEPING = {"epoch"}  # of Lightning; a run here is one endless epoch
 
 
 class JsonlLogger(Logger):
-    """Appends a JSON line for each time something is logged, with its axes."""
+    """Appends a JSON line for each time something is logged, with its axes; raises DiskFull where it doesn't fit."""
 
     def __init__(self, path: Path, axes: Axes):
         super().__init__()
@@ -38,5 +39,5 @@ class JsonlLogger(Logger):
         done = (step or 0) + 1  # Lightning counts the step under way from 0
         row = self.axes.at(done) | {name: metrics[name] for name in sorted(metrics.keys() - _BOOKKEEPING)}
         row = {name: finite(value) for name, value in row.items()}
-        with self.path.open("a", encoding="utf-8") as file:
+        with room_for(self.path), self.path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")

@@ -147,3 +147,55 @@ def test_a_run_survives_a_wandb_that_cannot_start(tmp_path, monkeypatch, capsys,
     assert f"{path}/metrics.jsonl" in said
     assert summary(path)["status"] == "completed"
     assert rows(path)[-1]["step"] == 12
+
+
+def test_a_run_survives_a_wandb_that_fails_while_it_trains(tmp_path, monkeypatch, capsys):
+    calls = []
+
+    def broken(self, *args, **kwargs):
+        calls.append(args)
+        raise BrokenPipeError("the service is gone")
+
+    monkeypatch.setattr(wandb.Run, "log", broken)
+    path = trained(tmp_path, WANDB, *MOE).path
+    said = capsys.readouterr().err
+    assert len(calls) > 5
+    assert said.count("W&B fails (BrokenPipeError: the service is gone); the run goes on") == 1, "of the first one"
+    assert f"{path}/metrics.jsonl has every metric" in said
+    assert summary(path)["status"] == "completed" and rows(path)[-1]["step"] == 12
+
+
+def test_a_signal_in_the_midst_of_wandb_is_not_taken_for_its_fault(tmp_path, monkeypatch):
+    def asked(self, *args, **kwargs):
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(wandb.Run, "log", asked)
+    with pytest.raises(Stopped, match="stopped at once"):
+        trained(tmp_path, WANDB)
+
+
+def test_a_wandb_that_fails_at_the_end_is_not_the_runs_end(tmp_path, monkeypatch, capsys):
+    ends = wandb.Run.finish
+
+    def broken(self, *args, **kwargs):
+        ends(self, *args, **kwargs)
+        raise TimeoutError("nobody answers")
+
+    monkeypatch.setattr(wandb.Run, "finish", broken)
+    path = trained(tmp_path, WANDB).path
+    assert "W&B fails (TimeoutError: nobody answers); the run goes on" in capsys.readouterr().err
+    assert summary(path)["status"] == "completed"
+
+
+def test_the_end_waits_for_the_server_only_so_long(tmp_path, monkeypatch):
+    monkeypatch.delenv("WANDB_FINISH_TIMEOUT", raising=False)
+    seen = []
+    ends = wandb.Run.finish
+    monkeypatch.setattr(
+        wandb.Run, "finish", lambda self, **words: seen.append(self.settings.finish_timeout) or ends(self, **words)
+    )
+    trained(tmp_path, WANDB, "trainer.max_steps=2")
+    monkeypatch.setenv("WANDB_FINISH_TIMEOUT", "7")
+    trained(tmp_path, WANDB, "trainer.max_steps=2")
+    assert seen[0] == 300 and seen[1] != 300, "what the environment says, W&B reads itself, once in a process"

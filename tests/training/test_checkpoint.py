@@ -1,6 +1,12 @@
 """Checkpoints: under the model's own names, readable by anyone, whole or not there, the best one truly the best."""
 
+import errno
+import hashlib
 import math
+import os
+import struct
+import zipfile
+import zlib
 from functools import partial
 from types import SimpleNamespace
 
@@ -8,11 +14,14 @@ import pytest
 import torch
 
 from builder import build, load_run
-from builder.errors import ArchlabError
+from builder.disk import DiskFull
+from builder.errors import ArchlabError, ConfigError
+from builder.experiments.folder import RunFolder
 from builder.training.callbacks import checkpoint as callbacks
-from builder.training.checkpoint import AtomicIO, read
+from builder.training.checkpoint import AtomicIO, Damaged, read
 from builder.training.module import Training
-from tests.tiny_run import checkpoint, rows, same, spec_of, trained
+from builder.training.seal import Sealing
+from tests.tiny_run import checkpoint, only_run, resumed, rows, same, spec_of, summary, trained
 
 
 def test_names_are_the_models_own_and_the_config_is_named(tmp_path):
@@ -22,7 +31,22 @@ def test_names_are_the_models_own_and_the_config_is_named(tmp_path):
         assert contents["state_dict"].keys() == build(spec.model, device="meta").state_dict().keys()
         assert contents["config_hash"] == spec.hash
         assert contents["global_step"] == 12
-    assert sorted(file.name for file in (path / "checkpoints").iterdir()) == ["best.ckpt", "last.ckpt"]
+    assert kept(path) == ["best.ckpt", "last.ckpt", "step-000008.ckpt", "step-000012.ckpt"]
+    assert os.readlink(path / "checkpoints/last.ckpt") == "step-000012.ckpt"
+
+
+def kept(path):
+    return sorted(file.name for file in (path / "checkpoints").iterdir())
+
+
+@pytest.mark.parametrize(("count", "steps"), [(1, [12]), (3, [8, 10, 12])])
+def test_the_newest_are_kept(tmp_path, count, steps):
+    path = trained(tmp_path, f"callbacks.last.keep={count}", "callbacks.last.every_n_steps=2").path
+    assert kept(path)[2:] == [f"step-{step:06d}.ckpt" for step in steps]
+    assert checkpoint(path)["global_step"] == 12
+    for step in steps:
+        assert checkpoint(path, f"step-{step:06d}")["global_step"] == step
+        assert load_run(path, f"step-{step:06d}").report.ok
 
 
 def test_a_compiled_run_writes_the_same_checkpoint(tmp_path, monkeypatch):
@@ -30,7 +54,7 @@ def test_a_compiled_run_writes_the_same_checkpoint(tmp_path, monkeypatch):
     plain = trained(tmp_path, *short).path
     calls = []
 
-    def compiled(function):
+    def compiled(function, backend):
         calls.append(function)
         return compile_with(function)
 
@@ -47,6 +71,7 @@ class Trainer(SimpleNamespace):
     """As much of a trainer as Best looks at."""
 
     sanity_checking = False
+    strategy = SimpleNamespace(broadcast=lambda value: value)
 
     def see(self, best: callbacks.Best, step: int, value: float | None) -> None:
         self.global_step = step
@@ -75,6 +100,14 @@ def test_best_keeps_the_lowest_and_nan_never_wins(saved):
     assert saved[2:] == [(21, "best")]
 
 
+def test_the_best_is_the_highest_where_that_is_asked_for(saved):
+    best, trainer = callbacks.Best("val/loss", mode="max"), Trainer()
+    for step, value in enumerate([math.nan, -2.0, None, -3.0, -1.0, math.nan, -math.inf], 1):
+        trainer.see(best, step, value)
+    assert saved == [(2, "best"), (5, "best")]
+    assert best.value == -1.0
+
+
 def test_best_is_from_the_step_that_was_best(tmp_path, monkeypatch):
     losses = iter([3.0, 2.0, 2.5])
     monkeypatch.setattr(Training, "on_validation_epoch_end", lambda self: self.log("val/loss", next(losses)))
@@ -83,19 +116,137 @@ def test_best_is_from_the_step_that_was_best(tmp_path, monkeypatch):
     assert checkpoint(path, "last")["global_step"] == 12
 
 
-def test_half_a_write_leaves_the_old_checkpoint(tmp_path, monkeypatch):
-    place = tmp_path / "last.ckpt"
-    AtomicIO().save_checkpoint({"global_step": 1}, place)
+class Clock:
+    """A clock that a test turns."""
 
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def steps_saved(last, monkeypatch, seconds: list[float]) -> list[int]:
+    """After which steps `last` saves, when step s starts at `seconds[s]`."""
+    clock, found = Clock(), []
+    monkeypatch.setattr(callbacks, "time", clock)
+    monkeypatch.setattr(callbacks, "save_last", lambda trainer, count: found.append(trainer.global_step))
+    trainer = Trainer(world_size=1, global_step=0)
+    last.on_train_start(trainer, None)
+    for step, now in enumerate(seconds):
+        trainer.global_step, clock.now = step, now
+        last.on_train_batch_start(trainer, None, step)
+    last.on_train_end(trainer, None)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("every", "steps"),
+    [
+        ({"every_n_steps": 3}, [3, 6, 7]),
+        ({"every_n_minutes": 1}, [2, 5, 7]),
+        ({"every_n_minutes": 0.5, "every_n_steps": 3}, [1, 2, 3, 5, 6, 7]),
+        ({"every_n_minutes": 1.0, "every_n_steps": 4}, [2, 4, 7]),
+        ({"every_n_minutes": 60}, [7]),
+    ],
+)
+def test_saved_every_so_many_steps_or_minutes(monkeypatch, every, steps):
+    starts = [0.0, 40.0, 80.0, 119.0, 139.0, 150.0, 190.0, 205.0]
+    assert steps_saved(callbacks.Last(**every), monkeypatch, starts) == steps
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({}, "callbacks.last: found neither"),
+        ({"every_n_steps": 0}, "every_n_steps: found 0"),
+        ({"every_n_minutes": 0.0}, "every_n_minutes: found 0.0"),
+        ({"every_n_minutes": math.nan}, "every_n_minutes: found nan"),
+        ({"every_n_steps": 1, "keep": 0}, "keep: found 0"),
+    ],
+)
+def test_what_last_cannot_do_is_refused(wrong, said):
+    with pytest.raises(ConfigError, match=said):
+        callbacks.Last(**wrong)
+
+
+class Diverged:
+    """A module whose loss is no number any more."""
+
+    def refuse_divergence(self):
+        raise ArchlabError("diverged")
+
+
+def test_a_diverged_model_is_not_saved(tmp_path):
+    wrote = []
+    trainer = Trainer(lightning_module=Diverged(), default_root_dir=tmp_path, save_checkpoint=wrote.append)
+    with pytest.raises(ArchlabError, match="diverged"):
+        callbacks.save(trainer, "best")
+    trainer.lightning_module = SimpleNamespace()
+    callbacks.save(trainer, "best")
+    assert wrote == [tmp_path / "checkpoints/best.ckpt"]
+
+
+def full_after(size: int, monkeypatch) -> None:
+    """Leaves room for `size` bytes of each checkpoint that is written from now on."""
+
+    class Short:
+        """A file on a disk with so much room."""
+
+        def __init__(self, file):
+            self.file, self.room = file, size
+
+        def write(self, data):
+            self.room -= len(data)
+            if self.room < 0:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return self.file.write(data)
+
+    whole = Sealing.__init__
+    monkeypatch.setattr(Sealing, "__init__", lambda self, file: whole(self, Short(file)))
+
+
+def test_a_full_disk_leaves_the_old_checkpoint(tmp_path, monkeypatch):
+    place, weight = tmp_path / "last.ckpt", torch.zeros(2**18)
+    AtomicIO().save_checkpoint({"global_step": 1, "weight": weight}, place)
+    size = place.stat().st_size / 2**20
+    full_after(10_000, monkeypatch)
+    with pytest.raises(
+        DiskFull, match=rf"last\.ckpt: no room is left: .* are free .* of the {size:.1f} MiB that it takes"
+    ):
+        AtomicIO().save_checkpoint({"global_step": 2, "weight": weight}, place)
+    assert read(place)["global_step"] == 1
+    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+
+
+def test_any_other_fault_of_a_write_is_not_called_a_full_disk(tmp_path, monkeypatch):
     def half(contents, file):
         file.write(b"PK")
-        raise OSError("no space left")
+        raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(torch, "save", half)
-    with pytest.raises(OSError, match="no space left"):
-        AtomicIO().save_checkpoint({"global_step": 2}, place)
-    assert read(place) == {"global_step": 1}
-    assert [file.name for file in tmp_path.iterdir()] == ["last.ckpt"]
+    with pytest.raises(OSError, match="Input/output error"):
+        AtomicIO().save_checkpoint({}, tmp_path / "last.ckpt")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_whose_disk_is_full_fails_and_can_go_on(tmp_path, monkeypatch):
+    (tmp_path / "undisturbed").mkdir()
+    whole = trained(tmp_path / "undisturbed").path
+    with monkeypatch.context() as patch:
+        real = callbacks.save
+
+        def filling(trainer, name):
+            if trainer.global_step == 8:
+                full_after(1000, patch)
+            real(trainer, name)
+
+        patch.setattr(callbacks, "save", filling)
+        with pytest.raises(DiskFull, match="make room, then go on with resume="):
+            trained(tmp_path)
+    path = only_run(tmp_path)
+    assert summary(path)["status"] == "failed" and summary(path)["reason"].startswith("DiskFull: ")
+    assert kept(path) == ["best.ckpt", "last.ckpt", "step-000004.ckpt"]
+    assert rows(resumed(path).path) == rows(whole)
 
 
 def cut(data: bytes) -> bytes:
@@ -129,16 +280,83 @@ def test_no_code_runs_on_loading(tmp_path):
 def test_a_missing_checkpoint_lists_those_there(tmp_path):
     for name in ("best", "last"):
         (tmp_path / f"{name}.ckpt").touch()
+    (tmp_path / "gone.ckpt").symlink_to("nowhere.ckpt")
     with pytest.raises(ArchlabError, match=r"nope\.ckpt: no such checkpoint; there are: best, last"):
         read(tmp_path / "nope.ckpt")
     with pytest.raises(ArchlabError, match="there are: none"):
         read(tmp_path / "empty" / "last.ckpt")
 
 
-def test_a_flipped_byte_is_damage(tmp_path):
-    path = trained(tmp_path).checkpoint("last")
-    data = bytearray(path.read_bytes())
-    data[len(data) // 2] ^= 0xFF
-    path.write_bytes(bytes(data))
-    with pytest.raises(ArchlabError, match="damaged"):
-        read(path)
+def altered(data: bytes, place: int) -> bytes:
+    return data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
+
+
+def test_any_altered_byte_is_damage(tmp_path):
+    place = tmp_path / "last.ckpt"
+    AtomicIO().save_checkpoint({"weight": torch.randn(5), "step": 3}, place)
+    data = place.read_bytes()
+    assert read(place)["step"] == 3
+    for at in [*range(0, len(data), 7), *range(len(data) - 100, len(data))]:
+        place.write_bytes(altered(data, at))
+        with pytest.raises(Damaged):
+            read(place)
+    for cut in (1, 2, 71, 93):
+        place.write_bytes(data[:-cut])
+        with pytest.raises(Damaged):
+            read(place)
+    place.write_bytes(data + b"!")
+    with pytest.raises(Damaged):
+        read(place)
+
+
+def test_a_weight_altered_with_its_checksum_is_damage(tmp_path):
+    """What torch.load and the zip's own checksums let pass."""
+    place = tmp_path / "last.ckpt"
+    AtomicIO().save_checkpoint({"weight": torch.arange(3000.0)}, place)
+    data = bytearray(place.read_bytes())
+    with zipfile.ZipFile(place) as zipped:
+        part = next(part for part in zipped.infolist() if part.filename.endswith("data/0"))
+    name, extra = struct.unpack_from("<HH", data, part.header_offset + 26)
+    start = part.header_offset + 30 + name + extra
+    struct.pack_into("<f", data, start, 7.0)
+    crc = struct.pack("<I", zlib.crc32(data[start : start + part.file_size]))
+    assert data.count(struct.pack("<I", part.CRC)) == 2, "beside the data and in the directory"
+    place.write_bytes(bytes(data).replace(struct.pack("<I", part.CRC), crc))
+    assert zipfile.ZipFile(place).testzip() is None
+    assert torch.load(place, weights_only=True)["weight"][0] == 7
+    with pytest.raises(Damaged, match="sha256"):
+        read(place)
+
+
+def test_the_hash_stands_in_the_file_where_zip_tools_find_it(tmp_path):
+    place = tmp_path / "last.ckpt"
+    AtomicIO().save_checkpoint({"weight": torch.randn(1000)}, place)
+    comment = zipfile.ZipFile(place).comment
+    assert comment == b"sha256 " + hashlib.sha256(place.read_bytes()[: -len(comment)]).hexdigest().encode()
+    assert torch.load(place, weights_only=True, mmap=True)["weight"].shape == (1000,)
+
+
+def test_a_checkpoint_without_a_hash_is_read_by_its_checksums(tmp_path):
+    place = tmp_path / "last.ckpt"
+    torch.save({"weight": torch.arange(50)}, place)  # as earlier versions wrote it
+    assert read(place)["weight"][49] == 49
+    data = place.read_bytes()
+    place.write_bytes(altered(data, data.index(torch.arange(50).numpy().tobytes())))
+    with pytest.raises(Damaged, match="checksum"):
+        read(place)
+
+
+def test_an_average_is_deployed_in_place_of_the_weights(tmp_path):
+    path = trained(tmp_path).path
+    place = RunFolder(path).checkpoint("best")
+    contents = read(place)
+    name = "layers.0.mixer.q.weight"
+    contents["averaged"] = {name: torch.full_like(contents["state_dict"][name], 0.5)}
+    AtomicIO().save_checkpoint(contents, place)
+    deployed = load_run(path).model.state_dict()
+    assert deployed[name].unique() == 0.5
+    assert same({**deployed, name: 0}, {**contents["state_dict"], name: 0})
+    contents["averaged"] = {"layers.9.mixer.q.weight": torch.zeros(1)}
+    AtomicIO().save_checkpoint(contents, place)
+    with pytest.raises(ArchlabError, match=r"unexpected \['layers.9"):
+        load_run(path)

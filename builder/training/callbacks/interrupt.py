@@ -1,4 +1,4 @@
-"""Ctrl-C: the step under way is finished, the checkpoint written, and the run ends as interrupted."""
+"""Ctrl-C and its kin: the step under way is finished, the checkpoint written, and the run ends as interrupted."""
 
 from __future__ import annotations
 
@@ -9,24 +9,35 @@ from typing import Any, Self
 import lightning as L
 from rich.console import Console
 
-from .checkpoint import save
+from .agreement import Highest
+from .checkpoint import Last, save_last
 
-_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""In order of weight: where ranks got different ones, the last counts."""
 
 
-class Interrupted(Exception):
-    """A run that was asked to stop, and stopped."""
+class Interrupted(BaseException):
+    """A run that was asked to stop, and stopped: no fault, so that nothing on the way out handles it as one."""
+
+
+class Preempted(Interrupted):
+    """A run whose time was up, as SIGUSR1 says: it stopped, and is to be started again."""
 
 
 class Interrupt(L.Callback):
-    """Ends the run with the step under way after SIGINT or SIGTERM; a second signal ends it at once.
+    """Ends the run with the step under way after SIGINT, SIGTERM or SIGUSR1; a Ctrl-C after that ends it at once.
+
+    SIGTERM and SIGUSR1 don't: who sends them kills when waiting is over, and a run that is killed goes on from its last
+    checkpoint. SIGUSR1 is how SLURM announces the end of a job's time, `#SBATCH --signal=USR1@300`. Among several ranks
+    it is enough that one is told: all stop together, one step later than it alone would.
 
     As a context manager it lends its handlers to whatever happens inside and gives back those it found.
     """
 
     def __init__(self, console: Console) -> None:
         self.console = console
-        self._asked = False
+        self._asked = 0  # the number of the signal in _SIGNALS, from 1 on
+        self._among_ranks = Highest()
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Self:
@@ -38,16 +49,29 @@ class Interrupt(L.Callback):
             signal.signal(number, signal.SIG_DFL if handler is None else handler)
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        for number in _SIGNALS:  # Lightning has put its own handler of SIGTERM in front
+        for number in _SIGNALS:  # Lightning has put its own handlers in front
             signal.signal(number, self._ask)
 
     def on_train_batch_start(self, trainer: L.Trainer, *_: Any) -> None:
-        if self._asked:  # the step before is complete: logged, and validated where that was due
-            save(trainer, "last")
-            raise Interrupted(f"interrupted after step {trainer.global_step}")
+        asked = self._among_ranks(trainer, self._asked)
+        if not asked:
+            return
+        _save(trainer)  # the step before is complete: logged, and validated where that was due
+        number = _SIGNALS[asked - 1]
+        by = "" if number == signal.SIGINT else f" by {number.name}"
+        kind = Preempted if number == signal.SIGUSR1 else Interrupted
+        raise kind(f"interrupted{by} after step {trainer.global_step}")
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        if self._asked:
+        if self._asked and number == signal.SIGINT:
             raise Interrupted("stopped at once")  # a KeyboardInterrupt would make Lightning exit
-        self._asked = True
-        self.console.print("\nstopping after this step; once more to stop at once", highlight=False)
+        again = bool(self._asked)
+        self._asked = max(self._asked, _SIGNALS.index(signal.Signals(number)) + 1)
+        if not again:
+            self.console.print("\nstopping after this step; another Ctrl-C stops at once", highlight=False)
+
+
+def _save(trainer: L.Trainer) -> None:
+    """The checkpoint of this step, as the callback that keeps them has it; without one it is the only one kept."""
+    last = next((callback for callback in trainer.callbacks if isinstance(callback, Last)), None)  # type: ignore[attr-defined]
+    save_last(trainer, 1) if last is None else last.save(trainer)
