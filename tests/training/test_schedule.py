@@ -1,6 +1,7 @@
 """Every schedule against transformers' or its paper's, and what all of them have: the warm-up, the peak, the end."""
 
 import math
+from itertools import pairwise
 
 import pytest
 import torch
@@ -57,6 +58,18 @@ def test_without_warmup_it_starts_at_the_peak(name):
 def test_a_warmup_of_less_than_no_step_is_refused(name):
     with pytest.raises(ValueError, match="warmup_steps"):
         schedule(name, 10, warmup_steps=-1)
+
+
+@pytest.mark.parametrize("knobs", [{}, {"floor": 1.0}], ids=str)
+@pytest.mark.parametrize(("steps", "warmup"), [*RUNS, (5, 10), (11, 10), (12, 10)])
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_it_says_whether_it_falls(name, steps, warmup, knobs):
+    knobs = {
+        knob: value for knob, value in knobs.items() if knob in registry.find("schedule", name).Config.model_fields
+    }
+    of = schedule(name, steps, warmup_steps=warmup, **knobs)
+    found = factors(of, steps)
+    assert of.falls == any(one > other for one, other in pairwise(found))
 
 
 @pytest.mark.parametrize("name", SCHEDULES)

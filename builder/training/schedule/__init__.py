@@ -49,6 +49,12 @@ class Schedule(Component):
         """The factor from step w on, where it is 1."""
         raise NotImplementedError
 
+    @property
+    def falls(self) -> bool:
+        """Whether the last step of the run has a rate below the peak that came before it."""
+        last = self.steps - 1
+        return last > self.config.warmup_steps and self.factor(last) < 1
+
     def done(self, step: int) -> float:
         """The share of the steps from w to S that lies behind at `step`: 0 at the peak, 1 at the end."""
         warmup = self.config.warmup_steps
