@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import Any
 
 from rich.console import Console
@@ -10,6 +11,7 @@ from builder import ConfigError, load
 from builder.cli import main, typed
 from builder.errors import Problem
 from builder.experiments.train import resume, train
+from builder.spec import EXECUTION
 
 
 def job(config: dict[str, Any]) -> None:
@@ -21,18 +23,20 @@ def job(config: dict[str, Any]) -> None:
     elif not isinstance(folder, str):
         raise ConfigError([Problem("resume", repr(folder), "the folder of a run", "resume=outputs/main/<run>")])
     else:
-        _refuse_others(folder)
-        resume(folder, console)
+        resume(folder, console, _execution(folder, config))
 
 
-def _refuse_others(folder: str) -> None:
-    """Raises ConfigError for what was typed beside `resume`, since a run goes on with its frozen config."""
+def _execution(folder: str, config: dict[str, Any]) -> dict[str, Any]:
+    """What was typed beside `resume` of how a run is computed; raises ConfigError for all else, which is frozen."""
     keys = [word.lstrip("+~").partition("=")[0] for word in typed()]
     others = [key for key in keys if key != "resume" and not key.startswith("hydra")]
-    rule = "a run goes on with its frozen config, and nothing else can be set"
-    if others:
-        fix = f"resume={folder} alone, or a new run without resume"
-        raise ConfigError([Problem(key, f"a value beside resume={folder}", rule, fix) for key in others])
+    wanted = [path for path in EXECUTION if any(path == key or path.startswith(f"{key}.") for key in others)]
+    wrong = [key for key in others if not any(path == key or path.startswith(f"{key}.") for path in EXECUTION)]
+    rule = f"a run goes on with its frozen config; only how it is computed may be another: {', '.join(EXECUTION)}"
+    if wrong:
+        fix = f"resume={folder} without it, or a new run without resume"
+        raise ConfigError([Problem(key, f"a value beside resume={folder}", rule, fix) for key in wrong])
+    return {path: reduce(lambda node, key: (node or {}).get(key), path.split("."), config) for path in wanted}
 
 
 if __name__ == "__main__":

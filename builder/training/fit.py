@@ -16,9 +16,10 @@ from rich.console import Console
 from builder import targets
 from builder.data.corpus import Corpus
 from builder.errors import ConfigError, Problem
+from builder.experiments import together
 from builder.experiments.load import describe
 from builder.experiments.metrics import Axes, finite
-from builder.model.assemble import build
+from builder.model.assemble import assemble, build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
@@ -30,9 +31,14 @@ from .callbacks.speed import Speed
 from .checkpoint import AtomicIO
 from .jsonl import JsonlLogger
 from .module import Training
+from .parallel import whole
+from .refusals import refusals
 
 HARDWARE = ("accelerator", "devices", "num_nodes", "precision", "strategy")
 """Arguments of the trainer that a machine may not have; shown when it refuses them."""
+
+CLIPPING = ("gradient_clip_val", "gradient_clip_algorithm")
+"""Arguments of the trainer that the step reads itself, since Lightning clips no gradient that it didn't make."""
 
 
 def fit(
@@ -52,14 +58,14 @@ def fit(
     model = build(spec.model, seed=spec.seed)
     model.n_tokens = len(corpus.tokenizer)
     loggers: list[Any] = [JsonlLogger(folder / "metrics.jsonl", axes)]
-    for node in spec.logger.values():
+    for node in spec.logger.values() if together.rank() == 0 else ():
         made = targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary)
         loggers += [made] if made is not None else []  # one that couldn't start has said so
     callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
     training, routing = Training(spec, model, corpus), Routing()
     with _quiet(), Interrupt(console) as interrupt:
         trainer: L.Trainer = targets.instantiate(
-            spec.trainer,
+            {key: value for key, value in spec.trainer.items() if key not in CLIPPING},
             logger=loggers,
             callbacks=[*callbacks, routing, Speed(axes), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
@@ -76,8 +82,12 @@ def fit(
         except SystemExit:  # what Lightning makes of a KeyboardInterrupt
             raise Interrupted("stopped at once") from None
     best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
+    training.averages.deploy(model)
+    if training.device_mesh is not None:
+        model = _gathered(spec, training)
     return model.eval(), {
         "step": trainer.global_step,
+        "reason": _reason(trainer, spec.steps),
         "last": {name: finite(float(value)) for name, value in trainer.callback_metrics.items()},
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
         "routing": describe(routing.last(training)[0]),
@@ -85,14 +95,21 @@ def fit(
     }
 
 
-def rehearse(spec: RunSpec) -> None:
-    """Makes the trainer once and lets it go, before anything is written; raises ConfigError with what it refuses.
+def _gathered(spec: RunSpec, training: Training) -> LanguageModel:
+    """A model of its own on the CPU, with the weights that the ranks hold parts of; every rank takes part."""
+    model = assemble(spec.model)
+    model.load_state_dict(whole(training.model.state_dict()))
+    model.n_tokens = training.model.n_tokens
+    return model
 
-    So is the optimizer asked for what no parameter would feel.
-    """
-    optimizer: Any = spec.optimizer.component
-    if unfelt := list(optimizer.unfelt(spec.optimizer, build(spec.model, device="meta"))):
-        raise ConfigError(unfelt)
+
+def rehearse(spec: RunSpec) -> None:
+    """Makes the trainer once and lets it go, before anything is written; raises ConfigError with what it refuses, and
+    with what doesn't go together."""
+    if refused := list(refusals(spec)):
+        raise ConfigError(refused)
+    for node in spec.callbacks.values():
+        targets.instantiate(node)
     try:
         with _quiet():
             targets.instantiate(spec.trainer, logger=False, enable_checkpointing=False, enable_progress_bar=False)
@@ -100,6 +117,18 @@ def rehearse(spec: RunSpec) -> None:
         rule = f"arguments that {spec.trainer['_target_']} takes on this machine: {str(error).splitlines()[0]}"
         shown = ", ".join(f"{key}={value}" for key, value in spec.trainer.items() if key in HARDWARE)
         raise ConfigError([Problem("trainer", shown, rule, "trainer=auto, or trainer=cpu")]) from None
+
+
+def _reason(trainer: L.Trainer, steps: int) -> str | None:
+    """Why a run ended before its last step, which a callback such as EarlyStopping may ask for; None: it didn't."""
+    if trainer.global_step >= steps:
+        return None
+    callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+    messages = (getattr(callback, "stopping_reason_message", None) for callback in callbacks)
+    said = next(
+        (message.removesuffix(" Signaling Trainer to stop.") for message in messages if message), "by a callback"
+    )
+    return f"stopped early after step {trainer.global_step} of {steps}: {said}"
 
 
 @contextmanager
@@ -110,7 +139,7 @@ def _quiet() -> Iterator[None]:
     log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
-            for said in ("does not have many workers", "has `__len__` defined", "LeafSpec"):
+            for said in ("does not have many workers", "has `__len__` defined", "LeafSpec", "sync_dist=True"):
                 warnings.filterwarnings("ignore", message=f".*{said}.*")
             yield
     finally:

@@ -36,6 +36,10 @@ class Tallies:
             self.window[module] = self.window[module] + tally if module in self.window else tally
         self._passes = {}
 
+    def drop(self) -> None:
+        """Ends a step that was not taken: what was counted in it is forgotten."""
+        self._passes = {}
+
     def restart(self) -> None:
         """Begins a new window."""
         self.window = {}

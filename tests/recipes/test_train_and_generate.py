@@ -207,8 +207,14 @@ def test_resume_refuses_other_overrides(stopped, capsys, word):
     assert train(f"resume={stopped}", word) == 1
     err = capsys.readouterr().err
     assert word.lstrip("+~").partition("=")[0] in err
-    assert f"resume={stopped} alone" in err
+    assert f"resume={stopped} without it" in err
     assert summary(stopped)["status"] == "interrupted"
+
+
+def test_resume_computes_in_another_way(stopped, capsys):
+    """How a run is computed may be another: that alone is taken from what is typed."""
+    assert train(f"resume={stopped}", "batch.micro_batch=3", "activation_checkpointing=[ffn]", "trainer.devices=1") == 0
+    assert summary(stopped)["status"] == "completed"
 
 
 def test_resume_of_nothing(tmp_path, capsys):

@@ -33,6 +33,11 @@ def batches():
     return [{"tokens": torch.randint(low, low + 8, (4, 17))} for low in (0, 200)]
 
 
+def one_pass(training, batch):
+    """One pass over a batch, counted as a step counts its passes."""
+    training.tallies.add(training.step.losses(batch)[2])
+
+
 def parts(training):
     return [training.model.layers[layer].ffn for layer in (0, 2)]
 
@@ -53,8 +58,8 @@ def moved(counts):
 
 def test_preferences_move_once_by_the_sum_of_the_passes(training, batches):
     first, second = (counted(training, batch) for batch in batches)
-    for index, batch in enumerate(batches):
-        training.training_step(batch, index)
+    for batch in batches:
+        one_pass(training, batch)
     assert not any(preference.any() for preference in preferences(training)), "a pass alone moves nothing"
     training.tallies.settle(alone)
     sums = [a + b for a, b in zip(first, second, strict=True)]
@@ -78,8 +83,8 @@ def test_ranks_count_together(training, batches):
     """Two ranks read a batch each, and end as one that reads both."""
     ranks, both = [training, copy.deepcopy(training)], copy.deepcopy(training)
     for rank, batch in zip(ranks, batches, strict=True):
-        rank.training_step(batch, 0)
-        both.training_step(batch, 0)
+        one_pass(rank, batch)
+        one_pass(both, batch)
     handed = [handed_over(rank) for rank in ranks]
     assert len(handed[0]) == 2 * (4 + 2), "one sum for all layers"
     assert not torch.equal(handed[0], handed[1]), "the ranks counted unlike things"
@@ -91,7 +96,7 @@ def test_ranks_count_together(training, batches):
         assert all(map(torch.equal, rank.tallies.window.values(), both.tallies.window.values()))
     one = copy.deepcopy(both)
     one.tallies.restart()
-    one.training_step(batches[0], 0)
+    one_pass(one, batches[0])
     one.tallies.settle(alone)
     assert not all(map(torch.equal, one.tallies.window.values(), both.tallies.window.values())), "half is not the sum"
 
@@ -103,7 +108,8 @@ def test_validation_counts_nothing(training, batches):
     training.tallies.settle(alone)
     assert not training.tallies.window
     assert not any(preference.any() for preference in preferences(training))
-    training.train().training_step(batches[0], 0)
+    training.train()
+    one_pass(training, batches[0])
     training.tallies.settle(alone)
     assert training.tallies.window
     assert all(preference.any() for preference in preferences(training))
@@ -111,18 +117,18 @@ def test_validation_counts_nothing(training, batches):
 
 def test_a_window_is_all_steps_since_its_restart(training, batches):
     for batch in batches:
-        training.training_step(batch, 0)
+        one_pass(training, batch)
         training.tallies.settle(alone)
     assert [tally[:4].sum() for tally in training.tallies.window.values()] == [2 * 4 * 16 * 2] * 2
     training.tallies.restart()
     assert not training.tallies.window
-    training.training_step(batches[0], 0)
+    one_pass(training, batches[0])
     training.tallies.settle(alone)
     assert [tally[:4].sum() for tally in training.tallies.window.values()] == [4 * 16 * 2] * 2
 
 
 def test_what_is_saved_is_what_comes_back(training, batches):
-    training.training_step(batches[0], 0)
+    one_pass(training, batches[0])
     training.tallies.settle(alone)
     state = training.tallies.state(training.model)
     assert list(state) == ["layers.0.ffn", "layers.2.ffn"]

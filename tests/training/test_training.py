@@ -12,6 +12,7 @@ from builder import build
 from builder.data import TrainBatches
 from builder.experiments.metrics import Axes
 from builder.training.jsonl import JsonlLogger
+from builder.training.losses import Losses
 from builder.training.module import Training
 from builder.training.objective import Task
 from builder.training.objective.next_token import NextToken
@@ -69,14 +70,14 @@ def test_the_train_loss_is_weighted_by_targets(tmp_path, monkeypatch):
         counted = torch.arange(16).expand(4, 16) < 1 + 3 * (len(seen) % 5)  # another count in each step
         return Task(tokens[:, :-1], tokens[:, 1:], loss_mask=counted)
 
-    def losses(self, batch):
-        total, count, aux = whole(self, batch)
-        seen.extend([(total.item(), count.item())] if self.training else [])
+    def losses(self, *args):
+        total, count, aux = whole(self, *args)
+        seen.extend([(total.item(), count.item())] if self.model.training else [])
         return total, count, aux
 
-    whole = Training._losses
+    whole = Losses.of
     monkeypatch.setattr(NextToken, "task", task)
-    monkeypatch.setattr(Training, "_losses", losses)
+    monkeypatch.setattr(Losses, "of", losses)
     logged = [row["train/loss"] for row in rows(trained(tmp_path).path) if "train/loss" in row]
     assert len({count for _, count in seen}) > 2
     windows = [seen[start : start + 3] for start in range(0, 12, 3)]
@@ -106,14 +107,18 @@ def clipped(tmp_path, limit, algorithm):
         global_step = 0
         _log_every = 1
 
-    spec = spec_of(tmp_path)
+    clipping = ["null" if limit is None else limit, "null" if algorithm is None else algorithm]
+    spec = spec_of(
+        tmp_path,
+        *(f"trainer.gradient_clip_{key}={given}" for key, given in zip(("val", "algorithm"), clipping, strict=True)),
+    )
     module = Bare(spec, build(spec.model, seed=0), None)  # type: ignore[arg-type]
     logged = {}
     module.log_dict = logged.update
     optimizer = module.configure_optimizers()["optimizer"]
     for parameter in module.parameters():
         parameter.grad = torch.full_like(parameter, 0.5)
-    module.configure_gradient_clipping(optimizer, limit, algorithm)
+    module.on_before_optimizer_step(optimizer)
     return torch.cat([parameter.grad.flatten() for parameter in module.parameters()]), logged
 
 

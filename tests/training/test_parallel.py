@@ -1,0 +1,115 @@
+"""Two processes on a CPU train what one trains: losses, gradients and weights, divided in any of the ways there are."""
+
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from builder import build
+from builder.errors import ArchlabError
+from builder.experiments.train import Stopped, resume, take_part, train
+from builder.training.checkpoint import read
+from builder.training.module import Training
+from tests.forked import in_ranks
+from tests.tiny_run import MOE, only_run, plant, rows, spec_of, summary, trained, without_probes
+
+WAYS = {
+    "ddp": "trainer.strategy={_target_: builder.training.parallel.ddp}",
+    "fsdp": "trainer.strategy={_target_: builder.training.parallel.Sharded}",
+    "shards": "trainer.strategy={_target_: builder.training.parallel.Sharded, sharded_checkpoints: true}",
+    "tp": "trainer.strategy={_target_: builder.training.parallel.Sharded, tensor_parallel_size: 2}",
+    "ep": "trainer.strategy={_target_: builder.training.parallel.Sharded, expert_parallel: true}",
+}
+KINDS = {"dense": (), "moe": (*MOE, "model.moe.balance.aux_loss=0.1", "model.moe.balance.bias_speed=0.01")}
+
+
+@pytest.fixture(autouse=True)
+def forked(monkeypatch):
+    """Ranks are forks of this process."""
+    without_probes(monkeypatch)
+    begin = lambda arguments, count: in_ranks(count, lambda _: part(arguments))  # noqa: E731
+    monkeypatch.setattr("builder.experiments.together.start", begin)
+
+
+def part(arguments):
+    """What a rank does, one that was asked to stop included."""
+    with suppress(Stopped):
+        take_part(**arguments)
+
+
+def two(tmp_path: Path, *more: str) -> Path:
+    """A run that two processes have trained."""
+    return train(spec_of(tmp_path, "trainer.devices=2", *more), Console(quiet=True)).path
+
+
+def assert_alike(path: Path, other: Path, atol: float = 1e-6) -> None:
+    ours, theirs = rows(path), rows(other)
+    assert [row.keys() for row in ours] == [row.keys() for row in theirs]
+    for row, wanted in zip(ours, theirs, strict=True):
+        assert row == pytest.approx(wanted, rel=2e-6, abs=atol), row
+    for name in ("last", "best"):
+        state, wanted = (read(run / "checkpoints" / f"{name}.ckpt")["state_dict"] for run in (path, other))
+        assert list(state) == list(wanted)
+        assert all(torch.allclose(state[key], wanted[key], rtol=0, atol=atol) for key in state)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", WAYS)
+def test_two_processes_train_what_one_trains(tmp_path, way, kind):
+    assert_alike(two(tmp_path, WAYS[way], *KINDS[kind], "output.name=two"), trained(tmp_path, *KINDS[kind]).path)
+
+
+@pytest.mark.parametrize("way", ["fsdp", "tp", "ep"])
+def test_a_rank_holds_its_part_alone(tmp_path, monkeypatch, way):
+    """The negative control: what is compared above really is divided."""
+    spec = spec_of(tmp_path, "trainer.devices=2", WAYS[way], *KINDS["moe"])
+    held = tmp_path / "held"
+
+    def count(self):
+        local = sum(getattr(p, "to_local", lambda p=p: p)().numel() for p in self.model.parameters())
+        held.write_text(str(local))
+
+    monkeypatch.setattr(Training, "on_train_end", count)
+    train(spec, Console(quiet=True))
+    every = sum(parameter.numel() for parameter in build(spec.model, device="meta").parameters())
+    assert int(held.read_text()) < every
+
+
+def cut(tmp_path, monkeypatch, *more):
+    """A run that was asked to stop after step 5; one rank alone is told."""
+    with monkeypatch.context() as patch:
+        plant(patch, 5, lambda: os.environ.get("RANK", "0") == "0" and os.kill(os.getpid(), signal.SIGTERM))
+        with pytest.raises(Stopped, match="go on with resume="):
+            train(spec_of(tmp_path, *more), Console(quiet=True))
+    return only_run(tmp_path)
+
+
+SHARDED = {"_target_": "builder.training.parallel.Sharded"}
+PLACES = {
+    "one": {"trainer.devices": 1, "trainer.strategy": "auto"},
+    "fsdp": {"trainer.devices": 2, "trainer.strategy": SHARDED, "batch.micro_batch": 1},
+}
+
+
+@pytest.mark.parametrize(
+    ("first", "then"), [("ddp", "one"), ("shards", "one"), ("shards", "fsdp"), ("one", "fsdp"), ("fsdp", "one")]
+)
+def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch, first, then):
+    (tmp_path / "whole").mkdir()
+    whole = trained(tmp_path / "whole", *KINDS["moe"]).path
+    how = () if first == "one" else (WAYS[first], "trainer.devices=2")
+    path = cut(tmp_path, monkeypatch, *KINDS["moe"], *how)
+    assert summary(path)["status"] == "interrupted"
+    resume(path, Console(quiet=True), PLACES[then])
+    assert summary(path)["status"] == "completed"
+    assert_alike(path, whole)
+
+
+def test_what_a_run_is_may_not_change_when_it_goes_on(tmp_path, monkeypatch):
+    path = cut(tmp_path, monkeypatch)
+    with pytest.raises(ArchlabError, match="hash"):
+        resume(path, Console(quiet=True), {"batch.sequences": 8})
