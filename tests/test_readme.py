@@ -52,7 +52,7 @@ def run(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 def quick(argv: list[str]) -> list[str]:
     """What makes a training command quick, less what the command states itself."""
     keys = {word.partition("=")[0] for word in argv}
-    sizes = [] if any(key.startswith("model.") for key in keys) else QUICK[:1]
+    sizes = [] if keys & {"batch.tokens"} or any(key.startswith("model.") for key in keys) else QUICK[:1]
     return [*sizes, *(word for word in QUICK[1:] if not word.startswith("batch.") or "batch.tokens" not in keys)]
 
 

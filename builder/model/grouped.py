@@ -120,7 +120,23 @@ class GroupedLinear(nn.Module):
 
 def _here(parameter: Any) -> Tensor:
     """The groups that lie on this rank, where they are divided over several."""
-    return parameter.to_local() if hasattr(parameter, "to_local") else parameter
+    if not hasattr(parameter, "to_local"):
+        return parameter
+    return _OfAllRanks.apply(parameter.to_local(), parameter.device_mesh.size())  # type: ignore[return-value]
+
+
+class _OfAllRanks(torch.autograd.Function):
+    """Nothing forward; backward the mean over ranks, as other gradients are: here rows of all ranks come together."""
+
+    @staticmethod
+    def forward(ctx: Any, local: Tensor, ranks: int) -> Tensor:
+        ctx.ranks = ranks
+        return local.view_as(local)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return grads[0] / ctx.ranks, None
 
 
 class Apart(nn.ModuleList):

@@ -134,8 +134,9 @@ class Training(L.LightningModule):
         self._deployed.enter_context(self.averages.deployed(self.model))
 
     def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
-        total, targets, _ = self.step.losses(batch)
-        self._summed.append(torch.stack([total, targets]))
+        for part in self.step.objective.task(batch).split(self.micro_batch):
+            total, targets, _ = self.step.losses.of(part)
+            self._summed.append(torch.stack([total, targets]))
 
     def on_validation_epoch_end(self) -> None:
         self._deployed.close()
@@ -156,13 +157,10 @@ class Training(L.LightningModule):
 
     def train_dataloader(self) -> Any:
         """The batches from the step that training stands at, so that a resumed run reads what it would have read."""
-        return train_loader(
-            self.corpus, start_step=self.global_step, seed=self.spec.seed, **self._shape(self.spec.rows)
-        )
+        return train_loader(self.corpus, start_step=self.global_step, seed=self.spec.seed, **self._shape())
 
     def val_dataloader(self) -> Any:
-        rows = self.micro_batch * self.ranks.size
-        return val_loader(self.corpus, **self._shape(min(rows, self.spec.rows)))
+        return val_loader(self.corpus, **self._shape())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         pack(checkpoint, self.spec)
@@ -189,9 +187,9 @@ class Training(L.LightningModule):
     def _log_every(self) -> int:
         return self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _shape(self, rows: int) -> dict[str, int]:
+    def _shape(self) -> dict[str, int]:
         place = {"rank": self.ranks.rank, "world": self.ranks.size}
-        return {"batch": rows, "length": self.spec.model.train_length} | place
+        return {"batch": self.spec.rows, "length": self.spec.model.train_length} | place
 
     def _components(self) -> tuple[torch.optim.Optimizer, Any]:
         optimizer: Any = self.spec.optimizer.component

@@ -76,7 +76,7 @@ class Step:
         alike = list(by_mesh(parameters).values())
         norms = [get_total_norm([p.grad for p in some if p.grad is not None]) for some in alike]
         norm = torch.linalg.vector_norm(torch.stack([_whole(each) for each in norms]))
-        if limit is not None:
+        if limit:  # 0 is no limit, as in Lightning
             for some in alike:
                 clip_grad_value_(some, limit) if by_value else clip_grads_with_norm_(some, limit, norm)
         return norm

@@ -176,9 +176,6 @@ class MoE(FFN):
         for part in self.experts.modules():
             for name, whole in list(part.named_parameters(recurse=False)):
                 mine = nn.Parameter(distribute_tensor(whole.detach(), mesh, [Shard(0)]))
-                mine.register_hook(
-                    lambda gradient: gradient / ranks
-                )  # the tokens of all ranks are summed, not averaged
                 setattr(part, name, mine)
         return list(self.experts.parameters())
 
