@@ -93,7 +93,6 @@ SHARDED = {"_target_": "builder.training.parallel.Sharded"}
 PLACES = {
     "one": {"trainer.devices": 1, "trainer.strategy": "auto"},
     "fsdp": {"trainer.devices": 2, "trainer.strategy": SHARDED, "batch.micro_batch": 1},
-    "fsdp1": {"trainer.devices": 2, "trainer.strategy": SHARDED},
     "one1": {"trainer.devices": 1, "trainer.strategy": "auto", "batch.micro_batch": 1},
 }
 

@@ -81,7 +81,7 @@ def test_one_part_is_the_formula(tmp_path, kind, padded):
 
 
 @pytest.mark.parametrize("padded", [False, True], ids=["full", "padded"])
-@pytest.mark.parametrize("micro_batch", [1, 3, 4])
+@pytest.mark.parametrize("micro_batch", [1, 3])
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "noisy"])
 def test_no_split_changes_the_gradient(tmp_path, kind, micro_batch, padded):
     spec, batch = spec_of(tmp_path, *KINDS[kind], "batch.sequences=7"), batch_of(7, padded)
