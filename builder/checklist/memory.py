@@ -33,7 +33,7 @@ def _judged(spec: RunSpec) -> Finding:
     rule += f"; {expected.device.name} has {told(room)}"
     if expected.roomy:
         return Finding(Status.PASS, 1, "batch", found, rule)
-    fix = ", or ".join(_remedies(forecaster, expected)) or "a smaller model"
+    fix = ", or ".join(_remedies(forecaster, expected)) or "a smaller model, or a device with more memory"
     if expected.fits:
         rest = f"less than {1 - SPARE:.0%} is left for fragments and for the process itself"
         return Finding(Status.WARN, 1, "batch", found, f"{rule}: {rest}", fix)
@@ -46,8 +46,12 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
     """What to write so that it fits with room to spare, as far as that can be forecast."""
     spec, room = forecaster.spec, expected.device.memory or 0
     if expected.lasting.total > SPARE * room:  # no batch is small enough
+        if expected.device.kind == "cpu":  # whose memory all ranks of a machine share
+            return
         ranks = -(-expected.lasting.total * max(1, forecaster.ranks.shards) // int(SPARE * room))
-        yield f"trainer=fsdp on {max(2, ranks)} ranks or more"
+        yield f"trainer=fsdp on {max(2, ranks)} ranks or more" + (
+            " batch.micro_batch=1" if expected.micro_batch > 1 else ""
+        )
         return
     if _fits(forecaster):
         yield f"batch.micro_batch={forecaster.largest()}"
@@ -56,7 +60,7 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
         if _fits(other):
             size = other.largest()
             yield "activation_checkpointing=true" + (f" batch.micro_batch={size}" if size < other.rows else "")
-    if forecaster.ranks.shards == 1:
+    if forecaster.ranks.shards == 1 and expected.device.kind != "cpu":
         yield "trainer=fsdp on more ranks"
 
 

@@ -12,18 +12,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, TypeVar
 
 from builder.errors import ArchlabError, ConfigError, Problem
 
 T = TypeVar("T")
+_MEETING = 600
+"""Seconds in which all processes of a run that is started from outside must have come."""
 _PERIOD = 0.2
 """Seconds between two looks at the processes."""
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 
 class RankDied(ArchlabError):
-    """A process of the run ended before the others."""
+    """A process of the run ended before the others; `asked` if it was by a signal that the run had been sent."""
+
+    def __init__(self, message: str, asked: bool = False):
+        super().__init__(message)
+        self.asked = asked
 
 
 def rank() -> int:
@@ -87,15 +94,16 @@ def start(arguments: Mapping[str, Any], count: int, module: str = "builder.exper
         envs={number: _environment(number, count, port) for number in range(count)},
         logs_specs=DefaultLogsSpecs(),
     )
-    with _passed_on(lambda: list(context.pids().values())):
+    with _passed_on(lambda: list(context.pids().values())) as sent:
         try:
             result = context.wait(-1, _PERIOD)
         finally:
             context.close(signal.SIGKILL)
     if result is not None and result.failures:
         first = min(result.failures.values(), key=lambda failure: failure.timestamp)
-        how = f"killed by {first.signal_name()}" if first.exitcode < 0 else f"ended with exit code {first.exitcode}"
-        raise RankDied(f"rank {first.local_rank} of {count} was {how}; the others were ended")
+        how = f"was killed by {first.signal_name()}" if first.exitcode < 0 else f"ended with exit code {first.exitcode}"
+        asked = first.exitcode < 0 and -first.exitcode in sent
+        raise RankDied(f"rank {first.local_rank} of {count} {how}; the others were ended", asked)
 
 
 def watch_the_parent() -> None:
@@ -139,18 +147,31 @@ def _connect() -> None:
     found: Any = TorchElasticEnvironment() if TorchElasticEnvironment.detect() else SLURMEnvironment()
     os.environ |= {"MASTER_ADDR": found.main_address, "MASTER_PORT": str(found.main_port)}
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
-    dist.init_process_group(backend, rank=found.global_rank(), world_size=found.world_size())
+    try:
+        dist.init_process_group(
+            backend, rank=found.global_rank(), world_size=found.world_size(), timeout=timedelta(seconds=_MEETING)
+        )
+    except dist.DistError as error:
+        said = str(error).splitlines()[0]
+        raise ArchlabError(
+            f"{found.world_size()} processes were to meet, and did not in {_MEETING} s ({said}); start all of them, "
+            "with srun or torchrun"
+        ) from None
 
 
 @contextmanager
-def _passed_on(pids: Callable[[], list[int]]) -> Iterator[None]:
+def _passed_on(pids: Callable[[], list[int]]) -> Iterator[set[int]]:
+    """Passes signals on to these processes; which ones there were."""
+    sent: set[int] = set()
+
     def pass_on(number: int, frame: Any) -> None:
+        sent.add(number)
         for pid in pids():
             os.kill(pid, number)
 
     before = {number: signal.signal(number, pass_on) for number in _SIGNALS}
     try:
-        yield
+        yield sent
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

@@ -199,13 +199,15 @@ def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
 def _spread(ready: Ready, count: int) -> None:
     """Has `count` processes train the run, and says what became of it."""
     folder = ready.folder
+    folder.summarise("running", reason=None)
     try:
         together.start(ready.told, count)
     except together.RankDied as error:
-        said = folder.summary()
-        own = f"; rank 0 says: {said['reason']}" if said.get("status") == "failed" else ""
-        _end(folder, "failed", f"{error}{own}")
-        raise
+        if error.asked:
+            _end(folder, "interrupted", str(error))
+            raise Stopped(f"{error}; go on with resume={folder.path}") from None
+        _end(folder, "failed", str(error))
+        raise together.RankDied(f"{error}; mend what ended it, and go on with resume={folder.path}") from None
     if (said := folder.summary())["status"] == "interrupted":
         raise Stopped(f"{said['reason']}; go on with resume={folder.path}")
 

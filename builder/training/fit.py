@@ -134,13 +134,15 @@ def _reason(trainer: L.Trainer, steps: int) -> str | None:
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Keeps from the user what Lightning says of choices that are this project's own."""
-    log = logging.getLogger("lightning.pytorch")
-    level = log.level
-    log.setLevel(logging.WARNING)
+    logs = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
+    levels = [log.level for log in logs]
+    for log in logs:
+        log.setLevel(logging.WARNING)
     try:
         with warnings.catch_warnings():
             for said in ("does not have many workers", "has `__len__` defined", "LeafSpec", "sync_dist=True"):
                 warnings.filterwarnings("ignore", message=f".*{said}.*")
             yield
     finally:
-        log.setLevel(level)
+        for log, level in zip(logs, levels, strict=True):
+            log.setLevel(level)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from builder import Finding, Status, check, compose, load
+from builder.checklist.memory import _remedies
 from builder.memory import device, forecast
 from builder.spec import RunSpec
 from tests.memory.test_forecast import SIZES
@@ -53,12 +56,20 @@ def test_what_does_not_fit_fails_with_what_fits(room):
         assert found(spec_of("batch.sequences=16", *fix.split())).status is Status.PASS
 
 
-def test_weights_alone_that_do_not_fit_ask_for_shards(room):
+def test_weights_alone_that_do_not_fit_a_cpu_are_not_sent_to_its_other_ranks(room):
+    """All ranks of a machine share its memory: what doesn't fit one of them fits no more of them."""
     spec = spec_of("model.d_model=256")
     room(forecast(spec).lasting.total // 3)
     finding = found(spec)
     assert finding.status is Status.FAIL
-    assert finding.fix == "trainer=fsdp on 4 ranks or more"
+    assert finding.fix == "a smaller model, or a device with more memory"
+
+
+def test_weights_alone_that_do_not_fit_a_gpu_ask_for_shards():
+    gpu = SimpleNamespace(kind="cuda", memory=10**9)
+    expected = SimpleNamespace(lasting=SimpleNamespace(total=3 * 10**9), device=gpu, micro_batch=4)
+    forecaster = SimpleNamespace(spec=None, ranks=SimpleNamespace(shards=1))
+    assert list(_remedies(forecaster, expected)) == ["trainer=fsdp on 4 ranks or more batch.micro_batch=1"]  # type: ignore[arg-type]
 
 
 def test_compiled_it_may_fit(room):

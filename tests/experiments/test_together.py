@@ -16,10 +16,10 @@ def gone(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
-@pytest.mark.parametrize(("how", "said"), [("killed", "killed by SIGKILL"), ("failed", "ended with exit code 3")])
+@pytest.mark.parametrize(("how", "said"), [("killed", "was killed by SIGKILL"), ("failed", "ended with exit code 3")])
 def test_a_rank_that_dies_ends_the_run_with_its_name(tmp_path, how, said):
     file, started = tmp_path / "pid", time.monotonic()
-    with pytest.raises(together.RankDied, match=f"rank 1 of 2 was {said}; the others were ended"):
+    with pytest.raises(together.RankDied, match=f"rank 1 of 2 {said}; the others were ended"):
         together.start({"how": how, "file": str(file)}, 2, RANK)
     assert time.monotonic() - started < 30, "no one waits for a timeout of the network"
     assert not file.exists() or gone(int(file.read_text()))

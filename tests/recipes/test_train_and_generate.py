@@ -201,6 +201,8 @@ def test_resume(stopped, capsys):
         "trainer.max_steps=99",
         "experiment=nanogpt_cpu",
         "~sample",
+        "batch={sequences:16}",
+        "trainer={max_steps:9}",
     ],
 )
 def test_resume_refuses_other_overrides(stopped, capsys, word):

@@ -3,6 +3,7 @@
 import os
 import signal
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from builder import build
 from builder.errors import ArchlabError
 from builder.experiments.train import Stopped, resume, take_part, train
 from builder.training.checkpoint import read
+from builder.training.compiled import compiled
 from builder.training.module import Training
 from tests.forked import in_ranks
 from tests.tiny_run import MOE, only_run, plant, rows, spec_of, summary, trained, without_probes
@@ -93,6 +95,11 @@ SHARDED = {"_target_": "builder.training.parallel.Sharded"}
 PLACES = {
     "one": {"trainer.devices": 1, "trainer.strategy": "auto"},
     "fsdp": {"trainer.devices": 2, "trainer.strategy": SHARDED, "batch.micro_batch": 1},
+    "ddp": {
+        "trainer.devices": 2,
+        "trainer.strategy": {"_target_": "builder.training.parallel.ddp"},
+        "batch.micro_batch": 1,
+    },
     "one1": {"trainer.devices": 1, "trainer.strategy": "auto", "batch.micro_batch": 1},
 }
 
@@ -124,3 +131,15 @@ def test_what_a_run_is_may_not_change_when_it_goes_on(tmp_path, monkeypatch):
     path = cut(tmp_path, monkeypatch)
     with pytest.raises(ArchlabError, match="hash"):
         resume(path, Console(quiet=True), {"batch.sequences": 8})
+
+
+@pytest.mark.parametrize(("first", "then"), [("blocks", False), (False, "blocks"), (False, True)])
+def test_a_run_goes_on_compiled_or_not(tmp_path, monkeypatch, first, then):
+    """Compilation changes no name in a checkpoint, and no number: what is traced is run as it is."""
+    monkeypatch.setattr("builder.training.losses.compiled", partial(compiled, backend="eager"))
+    (tmp_path / "whole").mkdir()
+    whole = trained(tmp_path / "whole").path
+    path = cut(tmp_path, monkeypatch, f"compile={str(first).lower()}")
+    assert not any("_orig_mod" in name for name in read(path / "checkpoints/last.ckpt")["state_dict"])
+    resume(path, Console(quiet=True), {"compile": then})
+    assert_alike(path, whole)
