@@ -139,8 +139,10 @@ def test_validation_is_a_mean_over_targets(tmp_path, monkeypatch):
         training.on_validation_epoch_start()
         for nats, targets in batches:
             count = torch.tensor(float(targets))
-            monkeypatch.setattr(training.step, "losses", lambda _, count=count, nats=nats: (nats * count, count, None))
-            training.validation_step({}, 0)
+            monkeypatch.setattr(
+                training.step.losses, "of", lambda _, count=count, nats=nats: (nats * count, count, None)
+            )
+            training.validation_step({"tokens": torch.zeros(1, 17, dtype=torch.int64)}, 0)
         training.on_validation_epoch_end()
         return logged
 

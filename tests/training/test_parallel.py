@@ -112,8 +112,8 @@ PLACES = {
         ("shards", "fsdp"),
         ("one", "fsdp"),
         ("fsdp", "one"),
-        ("one", "fsdp1"),
         ("one", "one1"),
+        ("one", "ddp"),
     ],
 )
 def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch, first, then):
