@@ -48,7 +48,7 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
     if expected.lasting.total > SPARE * room:  # no batch is small enough
         if expected.device.kind == "cpu":  # whose memory all ranks of a machine share
             return
-        ranks = -(-expected.lasting.total * max(1, forecaster.ranks.shards) // int(SPARE * room))
+        ranks = -(-expected.lasting.total * max(1, forecaster.division.shards) // int(SPARE * room))
         yield f"trainer=fsdp on {max(2, ranks)} ranks or more" + (
             " batch.micro_batch=1" if expected.micro_batch > 1 else ""
         )
@@ -60,7 +60,7 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
         if _fits(other):
             size = other.largest()
             yield "activation_checkpointing=true" + (f" batch.micro_batch={size}" if size < other.rows else "")
-    if forecaster.ranks.shards == 1 and expected.device.kind != "cpu":
+    if forecaster.division.shards == 1 and expected.device.kind != "cpu":
         yield "trainer=fsdp on more ranks"
 
 

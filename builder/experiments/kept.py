@@ -32,19 +32,19 @@ def keep(folder: RunFolder, step: int, count: int) -> None:
 
 
 def choose(folder: RunFolder, tell: Callable[[str], None]) -> tuple[Path, dict[str, Any]] | None:
-    """The newest checkpoint to go on from, and what it holds; None where none was written.
+    """The newest checkpoint to go on from, and what it holds beside parts; None where none was written.
 
     A damaged one that is newer is told and set aside, so that nothing takes it for the last one any more. Raises
     ArchlabError when all are damaged.
     """
-    from builder.training.checkpoint import Damaged, read  # imports lightning
+    from builder.training.checkpoint import Damaged, glance  # imports lightning
 
     damaged: list[tuple[Path, Damaged]] = []
     last = folder.checkpoint("last")
     alone = [last] if last.exists() and not last.is_symlink() else []  # as runs had it that kept no other
     for path in [*by_step(folder), *alone]:
         try:
-            contents = read(path)
+            contents = glance(path)
         except Damaged as error:
             damaged.append((path, error))
             continue

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, TypeVar
 
+from builder.division import Division
 from builder.errors import ArchlabError, ConfigError, Problem
 
 T = TypeVar("T")
@@ -47,19 +48,13 @@ def outside() -> bool:
 
 def processes(trainer: Mapping[str, Any]) -> int:
     """How many processes a trainer needs on this machine; raises ConfigError when other machines are needed too."""
-    nodes, devices = trainer.get("num_nodes", 1), trainer.get("devices", 1)
-    if isinstance(devices, str | int) and str(devices) in ("auto", "-1"):
-        import torch
-
-        count = torch.cuda.device_count() or 1
-    else:
-        count = len(devices) if isinstance(devices, list | tuple) else int(devices)
+    nodes = trainer.get("num_nodes", 1)
     if nodes > 1 and not outside():
         rule = "several machines are started by torchrun --nnodes or by srun, on each of them"
         raise ConfigError(
             [Problem("trainer.num_nodes", str(nodes), rule, "torchrun --nnodes=... -m recipes.train ...")]
         )
-    return count
+    return Division.of(trainer).devices
 
 
 def agree(decide: Callable[[], T]) -> T:

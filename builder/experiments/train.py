@@ -42,7 +42,7 @@ class Refused(ArchlabError):
 
 @dataclass(frozen=True)
 class Ready:
-    """A run that may start or go on: `checkpoint` None is its beginning; `done` if nothing is left to be trained."""
+    """A run that may start or go on: `checkpoint` None is its beginning, `execution` what else is computed how."""
 
     spec: RunSpec
     folder: RunFolder

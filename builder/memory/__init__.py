@@ -14,11 +14,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from builder.division import Division
 from builder.spec import RunSpec
 
 from .bytes import PARTS, Bytes
 from .device import Device, device_of, memory
-from .ranks import ranks
+from .shares import gathered, share
 from .step import Update, Work, passes, update
 from .walk import Walk
 from .watch import Stretch
@@ -75,8 +76,8 @@ class Forecaster:
 
     def __init__(self, spec: RunSpec):
         self.spec = spec
-        self.device, self.ranks = device_of(spec.trainer), ranks(spec.trainer)
-        self.rows = self.ranks.rows(spec.rows)
+        self.device, self.division = device_of(spec.trainer), Division.of(spec.trainer)
+        self.rows = self.division.rows(spec.rows)
         self._made: dict[int, Forecast] = {}
 
     @property
@@ -104,19 +105,19 @@ class Forecaster:
         return sizes[low]
 
     def _of(self, micro: int) -> Forecast:
-        update, division = self._update, self.ranks
+        update, division = self._update, self.division
         walked = self._walked(micro)
-        passing = division.gathered(update.dense if division.experts else update.layer, update.ends)
-        moments = [(stretch.name, division.share(update.between + stretch.peak) + passing) for stretch in walked]
+        passing = gathered(division, update.dense if division.experts else update.layer, update.ends)
+        moments = [(stretch.name, share(division, update.between + stretch.peak) + passing) for stretch in walked]
         left = walked[-1].end  # gradients, and what autocast still holds
-        moments.append(("update", division.share(update.between + left + update.rise)))
+        moments.append(("update", share(division, update.between + left + update.rise)))
         if division.buckets:  # they last; gradients of their own are there beside while micro-batches add up
             own = 0 if micro == self.rows else 1
             moments = [
                 (name, replace(held, gradients=own * held.gradients) + update.gradients) for name, held in moments
             ]
         when, peak = max(moments, key=lambda moment: moment[1].total)
-        return Forecast(peak, division.share(update.between + update.gradients), when, micro, self.rows, self.device)
+        return Forecast(peak, share(division, update.between + update.gradients), when, micro, self.rows, self.device)
 
     def _walked(self, micro: int) -> list[Stretch]:
         """The passes of a step, one after the other, beside what is held between steps."""

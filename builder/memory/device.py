@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import torch
 
-from .ranks import Ranks, ranks
+from builder.division import Division
 
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 """Where a container is told that it may have less than the machine."""
@@ -36,7 +36,7 @@ def device_of(trainer: Mapping[str, Any]) -> Device:
         return Device("cpu", f"the {asked}", None, why)
     if asked != "cpu" and gpu:
         return Device("cuda", torch.cuda.get_device_name(), torch.cuda.get_device_properties(0).total_memory)
-    return _cpu(ranks(trainer))
+    return _cpu(Division.of(trainer))
 
 
 def memory() -> int | None:
@@ -50,7 +50,7 @@ def memory() -> int | None:
     return min(found, default=None)
 
 
-def _cpu(division: Ranks) -> Device:
+def _cpu(division: Division) -> Device:
     whole = memory()
     if whole is None:
         return Device("cpu", "the CPU", None, "this system doesn't say how much memory it has")

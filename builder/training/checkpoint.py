@@ -64,6 +64,15 @@ def read(path: Path) -> dict[str, Any]:
         raise Damaged(f"{path}: the checkpoint is damaged ({reason}); {others}") from None
 
 
+def glance(path: Path) -> dict[str, Any]:
+    """What `read` says, without the tensors that lie in parts: who only chooses a checkpoint needs no room for them."""
+    if not path.is_dir():
+        return read(path)
+    from .shards import read_rest
+
+    return read_rest(path)
+
+
 def _beside(path: Path) -> list[str]:
     """The names of the checkpoints in the folder of one."""
     return sorted(file.stem for file in path.parent.glob("*.ckpt") if file.exists())  # a link may lead nowhere

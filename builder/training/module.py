@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from contextlib import ExitStack
+from functools import cached_property
 from typing import Any
 
 import lightning as L
@@ -53,9 +54,9 @@ class Training(L.LightningModule):
         self._summed: list[Tensor] = []
         self._divided = False
 
-    @property
+    @cached_property
     def ranks(self) -> Ranks:
-        """Those that share a batch."""
+        """Those that share a batch; known once the strategy is set up."""
         return Ranks.of(self.trainer)
 
     def configure_model(self) -> None:

@@ -28,7 +28,8 @@ class Sharded(ModelParallelStrategy):
     former, each whole on one rank, and tokens travel to them.
 
     A checkpoint is one file, like any other run's, so that a run may go on in another number of processes; or, with
-    `sharded_checkpoints`, a folder to which every rank writes its part, for models that no process can hold.
+    `sharded_checkpoints`, a folder to which every rank writes its part, and nothing is gathered. Each process builds
+    the whole model before it is divided, so that all begin as one process would.
     """
 
     def __init__(

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from builder.components.ffn import FFN
+from builder.division import Division
 from builder.errors import Problem, shown
-from builder.memory.ranks import ranks
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
@@ -20,10 +20,11 @@ _HALF = ("16-mixed", "16-true", "16")
 def refusals(spec: RunSpec) -> Iterator[Problem]:
     """Every problem between the model and the way it is to be trained."""
     optimizer: Any = spec.optimizer.component
-    yield from optimizer.refuses(spec, build(spec.model, device="meta"))
+    model = build(spec.model, device="meta")
+    yield from optimizer.refuses(spec, model)
     yield from _precision(spec)
     yield from _rows(spec)
-    yield from _divisions(spec, build(spec.model, device="meta"))
+    yield from _divisions(spec, model)  # last: it divides the model, to see what can be
 
 
 def _precision(spec: RunSpec) -> Iterator[Problem]:
@@ -34,7 +35,7 @@ def _precision(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _rows(spec: RunSpec) -> Iterator[Problem]:
-    readers = ranks(spec.trainer).data
+    readers = Division.of(spec.trainer).data
     if spec.rows % readers:
         near = max(1, round(spec.rows / readers)) * readers
         found = f"{spec.rows} sequences in a step of {readers} ranks"
@@ -43,19 +44,14 @@ def _rows(spec: RunSpec) -> Iterator[Problem]:
 
 
 def _divisions(spec: RunSpec, model: LanguageModel) -> Iterator[Problem]:
-    strategy = spec.trainer.get("strategy")
-    knobs = strategy if isinstance(strategy, dict) else {}
-    spread, path = ranks(spec.trainer), "trainer.strategy"
+    spread, path = Division.of(spec.trainer), "trainer.strategy"
     groups = [part.n_groups for part in model.modules() if isinstance(part, FFN) and part.n_groups]
-    if knobs.get("expert_parallel") and (not groups or any(count % spread.data for count in groups)):
+    if spread.experts and (not groups or any(count % spread.data for count in groups)):
         found = f"true over {spread.data} ranks, with {', '.join(map(str, sorted(set(groups)))) or 'no'} experts"
         rule = "each rank holds as many experts, all of their parameters in linear maps"
         yield Problem(f"{path}.expert_parallel", found, rule, "trainer=fsdp, or as many experts as ranks divide")
-    parts = [block.get_submodule(part.kind) for block, layer in _layers(model) for part in layer.parts]
+    blocks: Any = zip(model.layers, model.spec.layers, strict=True)
+    parts = [block.get_submodule(part.kind) for block, layer in blocks for part in layer.parts]
     if spread.tensor > 1 and not any(part.divide(spread.tensor) for part in parts):
         rule = "some part of a layer can be divided: heads and KV heads without a bias by head, or the width of an ffn"
         yield Problem(f"{path}.tensor_parallel_size", str(spread.tensor), rule, "trainer=fsdp")
-
-
-def _layers(model: LanguageModel) -> Iterator[tuple[Any, Any]]:
-    return zip(model.layers, model.spec.layers, strict=True)

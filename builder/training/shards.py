@@ -30,7 +30,10 @@ def write_shards(checkpoint: Mapping[str, Any], path: Path) -> None:
     draft = path.with_name(f".{path.name}.part")
     parts: dict[str, Tensor] = {}
     rest = _taken_out(checkpoint, "", parts)
-    draft.mkdir(parents=True, exist_ok=True)
+    if dist.get_rank() == 0:
+        remove(draft)  # what a kill left, of other ranks perhaps
+        draft.mkdir(parents=True)
+    dist.barrier()
     save(parts, checkpoint_id=draft)
     dist.barrier()
     if dist.get_rank() == 0:
@@ -49,19 +52,20 @@ def read_shards(path: Path, like: Mapping[str, Tensor] | None = None) -> dict[st
 
     With `like` a tensor is divided as the one there under its path, or under that of what it belongs to.
     """
-    there = read(path / REST)
-    for name, stated in there["hashes"].items() if dist_rank() == 0 else ():
-        if not (path / name).is_file() or _sha256(path / name) != stated:
-            raise Damaged(f"{path}: the checkpoint is damaged ({name} isn't as it was written); use another of the run")
+    rest = read_rest(path, verify=like is None)  # who chose it for several ranks has verified it
     metadata = FileSystemReader(path).read_metadata().state_dict_metadata
     parts = {key: _room(key, metadata[key], like or {}) for key in metadata}
     load(parts, checkpoint_id=path, no_dist=like is None)
-    return _put_back(there["rest"], parts)
+    return _put_back(rest, parts)
 
 
-def dist_rank() -> int:
-    """The rank of this process, 0 where there are no others."""
-    return dist.get_rank() if dist.is_initialized() else 0
+def read_rest(path: Path, verify: bool = True) -> dict[str, Any]:
+    """What isn't divided, and a word for each tensor that is; raises Damaged where a part isn't as it was written."""
+    there = read(path / REST)
+    for name, stated in there["hashes"].items() if verify else ():
+        if not (path / name).is_file() or _sha256(path / name) != stated:
+            raise Damaged(f"{path}: the checkpoint is damaged ({name} isn't as it was written); use another of the run")
+    return there["rest"]
 
 
 def _taken_out(node: Any, path: str, parts: dict[str, Tensor]) -> Any:

@@ -68,7 +68,7 @@ def test_weights_alone_that_do_not_fit_a_cpu_are_not_sent_to_its_other_ranks(roo
 def test_weights_alone_that_do_not_fit_a_gpu_ask_for_shards():
     gpu = SimpleNamespace(kind="cuda", memory=10**9)
     expected = SimpleNamespace(lasting=SimpleNamespace(total=3 * 10**9), device=gpu, micro_batch=4)
-    forecaster = SimpleNamespace(spec=None, ranks=SimpleNamespace(shards=1))
+    forecaster = SimpleNamespace(spec=None, division=SimpleNamespace(shards=1))
     assert list(_remedies(forecaster, expected)) == ["trainer=fsdp on 4 ranks or more batch.micro_batch=1"]  # type: ignore[arg-type]
 
 

@@ -7,9 +7,10 @@ import os
 
 import pytest
 
+from builder.division import Division
 from builder.memory import Bytes, Forecaster, device, largest_micro_batch, told
 from builder.memory.device import device_of, memory
-from builder.memory.ranks import Ranks, ranks
+from builder.memory.shares import gathered, share
 from tests.memory.test_forecast import spec_of
 
 OURS = "builder.training.parallel"
@@ -51,25 +52,25 @@ def test_a_device_that_is_not_here_has_nobody_knows_what(accelerator):
 @pytest.mark.parametrize(
     ("trainer", "division"),
     [
-        ({"devices": 1}, Ranks()),
-        ({"devices": 4, "num_nodes": 2}, Ranks(4, 8, buckets=True)),
-        ({"devices": [0, 2], "strategy": {"_target_": f"{OURS}.ddp"}}, Ranks(2, 2, buckets=True)),
-        ({"devices": "0,1,", "strategy": "fsdp"}, Ranks(2, 2, 2)),
-        ({"devices": 8, "num_nodes": 2, "strategy": {"_target_": f"{OURS}.Sharded"}}, Ranks(8, 16, 16)),
-        ({"devices": 8, "strategy": {"_target_": f"{OURS}.Sharded", **TENSOR}}, Ranks(8, 4, 4, 2)),
-        ({"devices": 2, "strategy": {"_target_": f"{OURS}.Sharded", **EXPERTS}}, Ranks(2, 2, 2, experts=True)),
+        ({"devices": 1}, Division()),
+        ({"devices": 4, "num_nodes": 2}, Division(4, 8, buckets=True)),
+        ({"devices": [0, 2], "strategy": {"_target_": f"{OURS}.ddp"}}, Division(2, 2, buckets=True)),
+        ({"devices": "0,1,", "strategy": "fsdp"}, Division(2, 2, 2)),
+        ({"devices": 8, "num_nodes": 2, "strategy": {"_target_": f"{OURS}.Sharded"}}, Division(8, 16, 16)),
+        ({"devices": 8, "strategy": {"_target_": f"{OURS}.Sharded", **TENSOR}}, Division(8, 4, 4, 2)),
+        ({"devices": 2, "strategy": {"_target_": f"{OURS}.Sharded", **EXPERTS}}, Division(2, 2, 2, experts=True)),
     ],
 )
 def test_a_trainer_divides_the_work(trainer, division):
-    assert ranks(trainer) == division
+    assert Division.of(trainer) == division
 
 
 def test_a_shard_holds_its_part():
     held = Bytes(weights=1000, gradients=1000, optimizer=2001, activations=7, logits=5)
-    assert Ranks(8, 4, 4, 2).share(held) == Bytes(125, 125, 251, 7, 5)
-    assert Ranks(8, 8, buckets=True).share(held) == held
-    assert Ranks(8, 8, 8).gathered(layer=10, ends=4) == Bytes(weights=24, gradients=14)
-    assert Ranks().gathered(layer=10, ends=4) == Bytes()
+    assert share(Division(8, 4, 4, 2), held) == Bytes(125, 125, 251, 7, 5)
+    assert share(Division(8, 8, buckets=True), held) == held
+    assert gathered(Division(8, 8, 8), layer=10, ends=4) == Bytes(weights=24, gradients=14)
+    assert gathered(Division(), layer=10, ends=4) == Bytes()
 
 
 def test_more_ranks_hold_less():

@@ -4,15 +4,18 @@ import os
 import signal
 from contextlib import suppress
 from functools import partial
+from io import StringIO
 from pathlib import Path
 
 import pytest
 import torch
 from rich.console import Console
+from safetensors.torch import load_file
 
-from builder import build
+from builder import build, export_hf, load_run
 from builder.errors import ArchlabError
 from builder.experiments.train import Stopped, resume, take_part, train
+from builder.memory import Forecaster
 from builder.training.checkpoint import read
 from builder.training.compiled import compiled
 from builder.training.module import Training
@@ -125,6 +128,63 @@ def test_a_run_goes_on_in_another_number_of_processes(tmp_path, monkeypatch, fir
     resume(path, Console(quiet=True), PLACES[then])
     assert summary(path)["status"] == "completed"
     assert_alike(path, whole)
+
+
+def test_parts_are_read_as_one_model_and_exported(tmp_path):
+    """A folder of parts is a checkpoint like any other: it is loaded, and consolidated to safetensors."""
+    path = two(tmp_path, WAYS["shards"])
+    held = read(path / "checkpoints/last.ckpt")["state_dict"]
+    model = load_run(path, "last").model
+    assert all(torch.equal(value, held[name]) for name, value in model.state_dict().items())
+    export_hf(model, tmp_path / "exported")
+    (file,) = (tmp_path / "exported").glob("*.safetensors")
+    table = load_file(file)["model.embed_tokens.weight"]
+    assert torch.equal(table, held["embedding.weight"])
+
+
+def test_a_damaged_part_is_named_and_the_checkpoint_before_it_used(tmp_path, monkeypatch):
+    path = cut(tmp_path, monkeypatch, WAYS["shards"], "trainer.devices=2")
+    before, newest = sorted(path.glob("checkpoints/step-*.ckpt"))
+    part = max(newest.glob("*.distcp"), key=lambda file: file.stat().st_size)
+    content = bytearray(part.read_bytes())
+    content[len(content) // 2] ^= 1
+    part.write_bytes(content)
+    console = Console(record=True, width=400, file=StringIO())
+    resume(path, console, {})
+    said = console.export_text()
+    assert f"{part.name} isn't as it was written" in said
+    assert f"going on from {before.stem}" in said
+    assert summary(path)["status"] == "completed"
+
+
+def test_what_a_kill_left_of_a_draft_is_in_no_checkpoint(tmp_path, monkeypatch):
+    path = cut(tmp_path, monkeypatch, WAYS["shards"], "trainer.devices=2")
+    left = path / "checkpoints/.step-000008.ckpt.part"
+    monkeypatch.setattr("builder.experiments.train.clear_drafts", lambda folder: None)
+    left.mkdir()
+    (left / "__7_0.distcp").write_bytes(b"of a rank that is no more")
+    resume(path, Console(quiet=True), {})
+    assert not (path / "checkpoints/step-000008.ckpt/__7_0.distcp").exists()
+
+
+def test_the_micro_batch_that_fits_is_found(tmp_path, monkeypatch):
+    """auto: the memory of the machine decides, and no result depends on it."""
+    spec = spec_of(tmp_path, "batch.micro_batch=auto")
+    forecaster = Forecaster(spec)
+    room = int(forecaster.at(2).peak.total / 0.9) + 1
+    assert forecaster.at(4).peak.total > 0.9 * room
+    monkeypatch.setattr("builder.memory.device.memory", lambda: room)
+    seen, whole = [], Training.training_step
+
+    def watched(self, *args):
+        seen.append(self.micro_batch)
+        return whole(self, *args)
+
+    monkeypatch.setattr(Training, "training_step", watched)
+    path = train(spec, Console(quiet=True)).path
+    assert set(seen) == {2}
+    (tmp_path / "whole").mkdir()
+    assert_alike(path, trained(tmp_path / "whole").path)
 
 
 def test_what_a_run_is_may_not_change_when_it_goes_on(tmp_path, monkeypatch):
