@@ -31,8 +31,7 @@ WHAT = "what torch allocated"
 
 def expected(spec: RunSpec, work: Workload) -> int:
     """The forecast of the same peak: weights, gradients, moments, activations and logits."""
-    precision = "32-true" if work.torch_dtype == torch.float32 else "bf16-mixed"
-    here = {"accelerator": work.device.replace("cuda", "gpu"), "precision": precision, "strategy": "auto"}
+    here = {"accelerator": work.device.replace("cuda", "gpu"), "precision": work.precision, "strategy": "auto"}
     trainer = FrozenDict({**spec.trainer, **here, "devices": 1, "num_nodes": 1})
     return Forecaster(spec.model_copy(update={"trainer": trainer, "ema": None})).at(work.micro_batch).peak.total
 

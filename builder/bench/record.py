@@ -27,6 +27,7 @@ def record(spec: RunSpec, work: Workload, machine: dict[str, Any], result: Resul
         "machine": machine,
         "peer": result.peer,
         "parameters": result.parameters,
+        "mfu": result.mfu,
         "memory": {"what": f"peak of {WHAT}", "bytes": result.memory, "forecast": result.forecast},
         "timings": [_timing(timing) for timing in result.timings],
     }

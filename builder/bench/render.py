@@ -64,6 +64,8 @@ def _below(result: Result, work: Workload, machine: dict[str, Any]) -> str:
         f"prefill: {work.prompt_length} tokens a row; decode: a token a row, mean of {work.new_tokens}",
         f"times: medians of {work.rounds} rounds; tokens/s: of archlab",
     ]
+    if result.mfu is not None:
+        lines.append(f"MFU of training: {result.mfu:.1%} of what the device's maker states")
     if result.peer:
         lines.append(f"transformers: {result.peer}, the same weights, measured in turns")
         lines.append("ours/theirs: median ratio in a round, 95% interval; level where that holds 1")

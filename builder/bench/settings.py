@@ -72,6 +72,11 @@ class Workload:
         return torch.device(self.device)
 
     @property
+    def precision(self) -> str:
+        """What Lightning calls the arithmetic of training."""
+        return "32-true" if self.torch_dtype == torch.float32 else "bf16-mixed"
+
+    @property
     def torch_dtype(self) -> torch.dtype:
         return DTYPES[self.dtype]
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 
 from builder.ledger import ledger
 from builder.spec import RunSpec
+from builder.training.peaks import peak_of
 
 from .contender import Contender, Ours
 from .fairness import refuse_dropout, refuse_unequal
@@ -42,12 +44,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """All that was measured, by contender, ours first: parameters, peak bytes of training, and times; and the forecast
-    of our peak."""
+    """All that was measured, by contender, ours first: parameters, peak bytes of training, and times; the forecast of
+    our peak; and our MFU in training, None where the device's peak isn't known (training/peaks)."""
 
     parameters: dict[str, int]
     memory: dict[str, int]
     forecast: int
+    mfu: float | None
     timings: tuple[Timing, ...]
     peer: str | None
     """What the peer is, and of which version."""
@@ -61,7 +64,8 @@ def count(work: Workload, peers: bool) -> int:
 
 def measure(spec: RunSpec, work: Workload, peers: bool, tell: Tell) -> Result:
     """Measures what the config describes; raises ArchlabError when it doesn't fit the machine, or has no equal peer."""
-    each = 4 * 4 * ledger(spec.model).params  # weights, gradients and two moments, in float32
+    costs = ledger(spec.model)
+    each = 4 * 4 * costs.params  # weights, gradients and two moments, in float32
     refuse_too_large((1 + peers) * each, work.device)
     with TemporaryDirectory() as place:
         folder = Path(place, "peer")
@@ -81,7 +85,16 @@ def measure(spec: RunSpec, work: Workload, peers: bool, tell: Tell) -> Result:
             tell("memory")
         forecast = expected(spec, work)
         timings = tuple(_timings(spec, work, contenders, tell))
-    return Result({contender.name: contender.parameters for contender in contenders}, memory, forecast, timings, peer)
+    mfu = _mfu(3 * costs.flops_per_token, timings[0], work)
+    sizes = {contender.name: contender.parameters for contender in contenders}
+    return Result(sizes, memory, forecast, mfu, timings, peer)
+
+
+def _mfu(flops_per_token: int, training: Timing, work: Workload) -> float | None:
+    """FLOPs of the ledger, forward and backward, over those that the device's maker states."""
+    best = peak_of(work.place, work.precision)
+    seconds = next(iter(training.samples.seconds.values()))
+    return None if best is None else flops_per_token * training.tokens / median(seconds) / best
 
 
 def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: Tell) -> Iterator[Timing]:

@@ -41,6 +41,22 @@ def written(root: Path) -> dict:
     return json.loads(path.read_text())
 
 
+def test_mfu_is_of_the_forward_and_backward_flops_of_a_step(no_child, tmp_path, capsys, monkeypatch):
+    """Where the maker's number is known; elsewhere nothing is said of it."""
+    alone = [*LLAMA, *QUICK, "bench.batch_sizes=[1]"]
+    assert call(*alone, f"output.root={tmp_path}/unknown") == 0
+    assert written(tmp_path / "unknown")["mfu"] is None
+    assert "MFU" not in capsys.readouterr().out
+    monkeypatch.setattr(builder.bench.suite, "peak_of", lambda device, precision: 1e9)
+    assert call(*alone, f"output.root={tmp_path}/known") == 0
+    found = written(tmp_path / "known")
+    weights = 260 * 16 + 2 * (2 * 16 * 16 + 2 * 16 * 8 + 3 * 16 * 40)  # in products; the table is looked up
+    attention = 2 * 4 * 16 * 16  # two layers, q k^T and a v, of 16 tokens, over the whole width
+    step = 3 * 32 * (2 * weights + attention)
+    assert found["mfu"] == pytest.approx(step / found["timings"][0]["median_seconds"]["archlab"] / 1e9)
+    assert "MFU of training" in capsys.readouterr().out
+
+
 def test_beside_a_peer(no_child, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     assert call(*LLAMA, *QUICK, "peers=true", f"output.root={tmp_path}") == 0
     out, found = capsys.readouterr().out, written(tmp_path)

@@ -173,15 +173,16 @@ def test_the_micro_batch_that_fits_is_found(tmp_path, monkeypatch):
     forecaster = Forecaster(spec)
     room = int(forecaster.at(2).peak.total / 0.9) + 1
     assert forecaster.at(4).peak.total > 0.9 * room
-    monkeypatch.setattr("builder.memory.device.memory", lambda: room)
     seen, whole = [], Training.training_step
 
     def watched(self, *args):
         seen.append(self.micro_batch)
         return whole(self, *args)
 
-    monkeypatch.setattr(Training, "training_step", watched)
-    path = train(spec, Console(quiet=True)).path
+    with monkeypatch.context() as patch:
+        patch.setattr("builder.memory.device.memory", lambda: room)
+        patch.setattr(Training, "training_step", watched)
+        path = train(spec, Console(quiet=True)).path
     assert set(seen) == {2}
     (tmp_path / "whole").mkdir()
     assert_alike(path, trained(tmp_path / "whole").path)
