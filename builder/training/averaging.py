@@ -8,11 +8,12 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from builder.sections import EmaSpec
 from builder.training.optimizer import Deployed
+
+from .divided import divided, whole
 
 
 class Averages:
@@ -57,7 +58,7 @@ class Averages:
         _reshard(model)
         weights = self.weights(model)
         named = model.named_parameters(remove_duplicate=False)
-        return {name: _whole(weights[parameter]) for name, parameter in named if parameter in weights}
+        return {name: whole(weights[parameter].detach(), to="cpu") for name, parameter in named if parameter in weights}
 
     def restore(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
         """Takes back what `state` gave, onto the devices and shards where the model lies by now."""
@@ -88,7 +89,7 @@ class Ema(Averages):
     @torch.no_grad()
     def restore(self, model: nn.Module, state: Mapping[str, Tensor]) -> None:
         names = {parameter: name for name, parameter in model.named_parameters() if name in state}
-        self._average = {parameter: _as(parameter, state[name]) for parameter, name in names.items()}
+        self._average = {parameter: divided(state[name].clone(), parameter) for parameter, name in names.items()}
 
 
 class OfOptimizer(Averages):
@@ -118,15 +119,3 @@ def _reshard(model: nn.Module) -> None:
 def _wide(weight: Tensor) -> Tensor:
     """In float32 at least, and itself where it is."""
     return weight.detach().to(torch.promote_types(weight.dtype, torch.float32))
-
-
-def _whole(weight: Tensor) -> Tensor:
-    return weight.full_tensor() if isinstance(weight, DTensor) else weight.detach()
-
-
-def _as(parameter: Tensor, whole: Tensor) -> Tensor:
-    """A copy of `whole` where `parameter` lies, sharded as it is; every rank has it whole."""
-    moved = whole.to(parameter.device, copy=True)
-    if not isinstance(parameter, DTensor):
-        return moved
-    return distribute_tensor(moved, parameter.device_mesh, parameter.placements, src_data_rank=None)

@@ -29,9 +29,9 @@ from .callbacks.progress import ProgressBar
 from .callbacks.routing import Routing
 from .callbacks.speed import Speed
 from .checkpoint import AtomicIO
+from .divided import whole
 from .jsonl import JsonlLogger
 from .module import Training
-from .parallel import whole
 from .refusals import refusals
 
 HARDWARE = ("accelerator", "devices", "num_nodes", "precision", "strategy")
@@ -98,7 +98,7 @@ def fit(
 def _gathered(spec: RunSpec, training: Training) -> LanguageModel:
     """A model of its own on the CPU, with the weights that the ranks hold parts of; every rank takes part."""
     model = assemble(spec.model)
-    model.load_state_dict(whole(training.model.state_dict()))
+    model.load_state_dict(whole(training.model.state_dict(), to="cpu"))
     model.n_tokens = training.model.n_tokens
     return model
 

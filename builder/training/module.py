@@ -19,9 +19,10 @@ from builder.spec import RunSpec
 
 from .averaging import Averages, averages
 from .checkpoint import pack, unpack
+from .divided import by_mesh
 from .guard import Guard
 from .ranks import Ranks
-from .sharding import by_mesh, shard
+from .sharding import shard
 from .step import Step
 from .tallies import Tallies
 

@@ -11,8 +11,8 @@ import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import DDPStrategy, ModelParallelStrategy, Strategy
 from torch import Tensor
-from torch.distributed.tensor import DTensor, distribute_tensor
 
+from .divided import divided, whole
 from .shards import read_shards, write_shards
 
 
@@ -78,21 +78,21 @@ class Sharded(ModelParallelStrategy):
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
         there = self.lightning_module.state_dict()
-        divided = {name: _divided(value, there.get(name)) for name, value in checkpoint["state_dict"].items()}
-        self.lightning_module.load_state_dict(divided, strict=strict)
+        saved = {name: _as(there.get(name), value) for name, value in checkpoint["state_dict"].items()}
+        self.lightning_module.load_state_dict(saved, strict=strict)
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
         for optimizer, saved in zip(self.optimizers, checkpoint["optimizer_states"], strict=True):
             owners = dict(enumerate(parameter for group in optimizer.param_groups for parameter in group["params"]))
             state = {
-                number: {name: _divided(value, owners[number]) for name, value in kept.items()}
+                number: {name: _as(owners[number], value) for name, value in kept.items()}
                 for number, kept in saved["state"].items()
             }
             optimizer.load_state_dict(saved | {"state": state})
 
     def _to_save(self, state: Any) -> Any:
         """Parts as they are, or the wholes they make: asked of every rank, in the same order."""
-        return state if self._save_distributed_checkpoint else whole(state)
+        return state if self._save_distributed_checkpoint else whole(state, to="cpu")
 
     def _places(self) -> dict[str, Tensor]:
         """The tensor that each divided one of a checkpoint belongs to, by its path there."""
@@ -105,19 +105,7 @@ class Sharded(ModelParallelStrategy):
         return places
 
 
-def whole(state: Any) -> Any:
-    """A nest of tensors with every divided one gathered on the CPU; asked of every rank, in the same order."""
-    if isinstance(state, DTensor):
-        return state.full_tensor().cpu()
-    if isinstance(state, dict):
-        return {key: whole(value) for key, value in state.items()}
-    return [whole(value) for value in state] if isinstance(state, list) else state
-
-
-def _divided(value: Any, like: Any) -> Any:
-    """A tensor divided as `like` is, if it is, and of the same shape: this rank has all of it, and keeps its part."""
-    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
-        return value
-    if isinstance(value, DTensor):
-        return value
-    return distribute_tensor(value.to(like.device), like.device_mesh, like.placements, src_data_rank=None)
+def _as(owner: Any, value: Any) -> Any:
+    """What a checkpoint holds of a parameter: divided as it is where it is of its shape, and as it stands elsewhere."""
+    alike = isinstance(owner, Tensor) and isinstance(value, Tensor) and value.shape == owner.shape
+    return divided(value, owner) if alike else value

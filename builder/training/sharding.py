@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
 from typing import Any
 
-from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
@@ -35,14 +32,6 @@ def shard(model: LanguageModel, mesh: DeviceMesh, experts: bool = False) -> None
         for block in model.layers:
             fully_shard(block, mesh=rows, ignored_params=apart)
         fully_shard(model, mesh=rows, ignored_params=apart)
-
-
-def by_mesh(parameters: Iterable[Tensor]) -> dict[Any, list[Tensor]]:
-    """The parameters by the processes that they are divided over, None if over none: one operation takes no others."""
-    alike: dict[Any, list[Tensor]] = defaultdict(list)
-    for parameter in parameters:
-        alike[getattr(parameter, "device_mesh", None)].append(parameter)
-    return alike
 
 
 def _divide(part: Any, mesh: DeviceMesh) -> None:

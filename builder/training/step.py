@@ -16,10 +16,10 @@ from builder.model.language_model import LanguageModel
 from builder.model.whole_batch import WholeBatch
 from builder.spec import RunSpec
 
+from .divided import by_mesh, whole
 from .losses import Losses
 from .objective import Task
 from .ranks import apart
-from .sharding import by_mesh
 
 if TYPE_CHECKING:
     from .module import Training
@@ -75,7 +75,7 @@ class Step:
         by_value = self.spec.trainer.get("gradient_clip_algorithm") == "value"
         alike = list(by_mesh(parameters).values())
         norms = [get_total_norm([p.grad for p in some if p.grad is not None]) for some in alike]
-        norm = torch.linalg.vector_norm(torch.stack([_whole(each) for each in norms]))
+        norm = torch.linalg.vector_norm(torch.stack(whole(norms)))
         if limit:  # 0 is no limit, as in Lightning
             for some in alike:
                 clip_grad_value_(some, limit) if by_value else clip_grads_with_norm_(some, limit, norm)
@@ -103,10 +103,6 @@ class Step:
         torch.default_generator.manual_seed(seed)  # torch.manual_seed asks every kind of device there is
         if training.device.type == "cuda":
             torch.cuda.manual_seed(seed)
-
-
-def _whole(value: Any) -> Tensor:
-    return value.full_tensor() if hasattr(value, "full_tensor") else value
 
 
 def _draw(*place: int) -> int:

@@ -89,10 +89,11 @@ def one_thread():
 
 @pytest.mark.parametrize("overrides", CASES.values(), ids=CASES)
 def test_it_is_what_the_profiler_counts(overrides: list[str]):
-    """Within a hundredth, where a tenth is promised; and no part of it is there for show."""
+    """Within a fiftieth, where a tenth is promised: in bfloat16 the kernels of some processors want a little room of
+    their own. And no part of it is there for show."""
     spec = spec_of(*overrides)
     expected, counted = forecast(spec).peak, measured(spec)
-    assert expected.total == pytest.approx(counted, rel=0.01), (told(expected.total), told(counted), expected)
+    assert expected.total == pytest.approx(counted, rel=0.02), (told(expected.total), told(counted), expected)
     for part in PARTS:
         size = getattr(expected, part)
         if size > 0.1 * counted:  # the negative control: without it the forecast is wrong

@@ -13,10 +13,10 @@ from builder.data import TrainBatches
 from builder.experiments.metrics import Axes
 from builder.training.jsonl import JsonlLogger
 from builder.training.losses import Losses
-from builder.training.module import Training
+from builder.training.module import Diverged, Training
 from builder.training.objective import Task
 from builder.training.objective.next_token import NextToken
-from tests.tiny_run import TEXT, checkpoint, rows, same, spec_of, summary, trained, without_probes
+from tests.tiny_run import TEXT, checkpoint, only_run, rows, same, spec_of, summary, trained, without_probes
 
 TOKENS = 4 * 16  # of a step
 FORWARD_FLOPS = 2 * (258 * 16 + 4 * 16 * 16 + 3 * 16 * 32) + 4 * 16 * 16  # of a token: matrices, scores and values
@@ -192,3 +192,30 @@ def test_what_json_cannot_say_is_null(tmp_path: Path):
     log = JsonlLogger(tmp_path / "metrics.jsonl", Axes(1, 1))
     log.log_metrics({"train/loss": float("nan"), "optim/lr": 0.5}, step=0)
     assert json.loads((tmp_path / "metrics.jsonl").read_text(), parse_constant=pytest.fail)["train/loss"] is None
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_nothing_saved_is_lost(tmp_path, monkeypatch):
+    def nan(self, task, *args):
+        total, count, aux = whole(self, task, *args)
+        return (total * math.nan if len(steps) >= 7 else total), count, aux
+
+    steps, whole, step = [], Losses.of, Training.training_step
+    monkeypatch.setattr(Losses, "of", nan)
+    monkeypatch.setattr(Training, "training_step", lambda self, *args: (step(self, *args), steps.append(1))[0])
+    with pytest.raises(Diverged, match="no finite number by step 8; what was saved before is kept"):
+        trained(tmp_path)
+    path = only_run(tmp_path)
+    assert summary(path)["status"] == "failed" and "debug=anomaly" in summary(path)["reason"]
+    assert checkpoint(path)["global_step"] == 4
+    assert all(value.isfinite().all() for value in checkpoint(path)["state_dict"].values())
+
+
+@pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
+def test_half_precision_learns_what_single_does(tmp_path, precision):
+    """To the 8 bits that bfloat16 has; and the weights are in it, or aren't."""
+    half = trained(tmp_path, f"trainer.precision={precision}").path
+    single = trained(tmp_path).path
+    assert rows(half)[-1]["val/loss"] == pytest.approx(rows(single)[-1]["val/loss"], rel=2e-2)
+    assert rows(half)[-1]["val/loss"] != rows(single)[-1]["val/loss"]
+    kept = {value.dtype for name, value in checkpoint(half)["state_dict"].items() if name.endswith("weight")}
+    assert kept == {torch.bfloat16 if precision == "bf16-true" else torch.float32}
