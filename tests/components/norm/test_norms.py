@@ -61,6 +61,21 @@ def test_a_vector_of_zeros_stays_finite_with_finite_gradients(norm, name):
 
 
 @pytest.mark.parametrize("name", FORMULAS)
+@pytest.mark.parametrize("shape", [(D,), (2, 3, D)])
+@pytest.mark.parametrize("eps", [1e-6, 0.5])
+def test_gradients_are_those_of_the_formula(norm, name, shape, eps):
+    """RMSNorm borrows a backward pass of LayerNorm: each one's must not be the other's."""
+    module, x, dy = norm(name, eps=eps), torch.randn(shape, dtype=torch.float64) + 1, torch.randn(shape).double()
+    x.requires_grad_()
+    module(x).backward(dy)
+    (dx,) = torch.autograd.grad(FORMULAS[name](x, *parameters(module), eps), x, dy, retain_graph=True)
+    (dgain,) = torch.autograd.grad(FORMULAS[name](x, *parameters(module), eps), module.weight, dy)
+    assert torch.allclose(x.grad, dx, atol=1e-12) and torch.allclose(module.weight.grad, dgain, atol=1e-12)
+    other = FORMULAS["rmsnorm" if name == "layernorm" else "layernorm"](x, *parameters(module), eps)
+    assert (torch.autograd.grad(other, x, dy)[0] - dx).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", FORMULAS)
 def test_equals_torchs_own_module(norm, name):
     module, theirs = norm(name, eps=1e-3), THEIRS[name](D, eps=1e-3).double()
     theirs.load_state_dict(module.state_dict())
