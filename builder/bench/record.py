@@ -55,6 +55,7 @@ def _timing(timing: Timing) -> dict[str, Any]:
         "repeats": samples.repeats,
         "seconds": samples.seconds,
         "median_seconds": middles,
+        "parts": timing.parts,
         "tokens_per_second": {name: timing.tokens / middle for name, middle in middles.items()},
         "ratio": {**asdict(ratio), "verdict": ratio.verdict} if ratio else None,
     }

@@ -64,6 +64,10 @@ def _below(result: Result, work: Workload, machine: dict[str, Any]) -> str:
         f"prefill: {work.prompt_length} tokens a row; decode: a token a row, mean of {work.new_tokens}",
         f"times: medians of {work.rounds} rounds; tokens/s: of archlab",
     ]
+    for timing in result.timings:
+        if timing.parts:
+            shares = ", ".join(f"{part} {share:.0%}" for part, share in timing.parts.items())
+            lines.append(f"a step of {timing.what}: {shares} (loss with forward, clipping with update)")
     if result.mfu is not None:
         lines.append(f"MFU of training: {result.mfu:.1%} of what the device's maker states")
     if result.peer:

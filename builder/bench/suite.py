@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -20,7 +20,7 @@ from .peer import Peer, export
 from .ratio import Ratio, compare
 from .settings import Workload
 from .turns import Measure, Samples, in_turns
-from .work import Decode, Prefill, TrainingStep
+from .work import PARTS, Decode, Prefill, TrainingStep
 
 Tell = Callable[[str], object]
 """Hears, after each measurement, of what it was one."""
@@ -34,6 +34,8 @@ class Timing:
     rows: int
     tokens: int
     samples: Samples
+    parts: dict[str, float] = field(default_factory=dict)
+    """Which shares of our time each part of the work takes, where it has parts."""
 
     @property
     def ratio(self) -> Ratio | None:
@@ -106,8 +108,9 @@ def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: T
     if spec.compile:
         for contender in contenders:
             contender.compile()
-    steps: list[Measure] = [TrainingStep(contender, spec, work) for contender in contenders]
-    yield timing("training", work.sequences, work.sequences * work.length, steps)
+    steps = [TrainingStep(contender, spec, work) for contender in contenders]
+    training = timing("training", work.sequences, work.sequences * work.length, list(steps))
+    yield replace(training, parts=_shares(steps[0], work.rounds))
     del steps  # and with them gradients' owners, the moments
     for contender in contenders:
         contender.module.zero_grad(set_to_none=True)
@@ -118,3 +121,10 @@ def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: T
     for rows in work.batch_sizes:
         decodes: list[Measure] = [Decode(contender, spec, work, rows) for contender in contenders]
         yield timing("decode", rows, rows, decodes)
+
+
+def _shares(step: TrainingStep, rounds: int) -> dict[str, float]:
+    """The part of a step's time that each of its parts takes, by their medians."""
+    rows = [step.parts() for _ in range(rounds)]
+    middles = {part: median(row[part] for row in rows) for part in PARTS}
+    return {part: middle / sum(middles.values()) for part, middle in middles.items()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
@@ -23,6 +24,10 @@ def tokens(spec: RunSpec, rows: int, length: int, device: torch.device) -> Tenso
     return torch.randint(spec.model.vocab_size or 1, (rows, length), generator=generator).to(device)
 
 
+PARTS: tuple[str, ...] = ("forward", "backward", "update")
+"""What a training step consists of; the loss belongs to the first, clipping to the last."""
+
+
 class TrainingStep:
     """Forward, loss, backward, clipping and the optimizer's step, with the run's own objective and optimizer."""
 
@@ -36,6 +41,7 @@ class TrainingStep:
         self.parameters = [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
         self.limit = spec.trainer.get("gradient_clip_val") or math.inf
         self.batch = {"tokens": tokens(spec, work.sequences, work.length + 1, work.place)}
+        self._done: Callable[[str], object] = lambda part: None
 
     def step(self) -> Tensor:
         """One step of training, in micro-batches as the run has it; its loss, a scalar that no one has waited for."""
@@ -47,6 +53,7 @@ class TrainingStep:
             parts = [self._backward(part, targets, tokens) for part in task.split(self.work.micro_batch)]
             torch.nn.utils.clip_grad_norm_(self.parameters, self.limit)
             self.optimizer.step()
+            self._done("update")
         return torch.stack(parts).sum()
 
     def twice(self) -> None:
@@ -54,12 +61,30 @@ class TrainingStep:
         self.step()
         self.step()
 
+    def parts(self) -> dict[str, float]:
+        """The seconds of each of PARTS in one step, the device awaited after each."""
+        seconds, last = dict.fromkeys(PARTS, 0.0), _now(self.work.place)
+
+        def done(part: str) -> None:
+            nonlocal last
+            now = _now(self.work.place)
+            seconds[part], last = seconds[part] + now - last, now
+
+        self._done = done
+        try:
+            self.step()
+        finally:
+            self._done = lambda part: None
+        return seconds
+
     def _backward(self, part: Task, targets: Tensor, tokens: Tensor) -> Tensor:
         """Leaves the gradient of a part of the batch; returns its share of the loss."""
         with self._precision():
             total, added = self.losses(part)
         loss = total / targets.clamp_min(1) + added * (part.counts[1] / tokens)
+        self._done("forward")
         loss.backward()
+        self._done("backward")
         return loss.detach()
 
     def __call__(self) -> float:

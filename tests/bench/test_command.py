@@ -2,15 +2,19 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import pytest
+import torch
 
 import builder.bench.suite
 from builder import ArchlabError
+from builder.bench.contender import Ours
 from builder.bench.machine import refuse_too_large
 from builder.bench.memory import expected, peak
 from builder.bench.settings import BenchSpec, workload
+from builder.bench.work import PARTS, TrainingStep
 from builder.cli import main
 from recipes import bench
 from tests.bench.tiny import LLAMA, spec_of
@@ -55,6 +59,23 @@ def test_mfu_is_of_the_forward_and_backward_flops_of_a_step(no_child, tmp_path, 
     step = 3 * 32 * (2 * weights + attention)
     assert found["mfu"] == pytest.approx(step / found["timings"][0]["median_seconds"]["archlab"] / 1e9)
     assert "MFU of training" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("slow", PARTS)
+def test_the_parts_of_a_step_are_told_apart(slow, monkeypatch):
+    """What one of them waits for is that one's."""
+    spec = spec_of(*LLAMA)
+    work = workload(spec, BenchSpec(device="cpu"))
+    step = TrainingStep(Ours(spec, work.place), spec, work)
+    step.step()
+    places = {"forward": (step, "losses"), "backward": (torch.Tensor, "backward"), "update": (step.optimizer, "step")}
+    owner, name = places[slow]
+    does = getattr(owner, name)
+    monkeypatch.setattr(owner, name, lambda *args: (time.sleep(1), does(*args))[1])
+    seconds = step.parts()
+    assert (
+        all(seconds[part] > 0 for part in PARTS) and max(seconds, key=seconds.__getitem__) == slow and seconds[slow] > 1
+    )
 
 
 def test_beside_a_peer(no_child, tmp_path: Path, capsys: pytest.CaptureFixture[str]):
