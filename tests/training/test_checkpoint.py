@@ -46,7 +46,8 @@ def test_the_newest_are_kept(tmp_path, count, steps):
 
 
 def test_a_compiled_run_writes_the_same_checkpoint(tmp_path, monkeypatch):
-    short = ("trainer.max_steps=3", "trainer.val_check_interval=3")
+    # LayerNorm: RMSNorm takes other roundings where it isn't compiled
+    short = ("trainer.max_steps=3", "trainer.val_check_interval=3", "model/norm=layernorm")
     plain = trained(tmp_path, *short).path
     calls = []
 
