@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .compose import CONF, adapt, compose, plain, register_resolvers
+from .compose import CONF, adapt, compose, plain, prepare
 from .errors import ArchlabError
 
 STOPPED = 130
@@ -50,7 +50,7 @@ def _hydra(job: Job, config_name: str) -> int:
             if error.exit_code == STOPPED:  # Ctrl-C ends the sweep, not one job of it
                 sys.exit(STOPPED)
 
-    register_resolvers()
+    prepare()
     overrides = typed()
     flags = [word for word in sys.argv[1:] if word not in overrides]
     sys.argv[1:] = [*flags, *adapt(overrides)]  # argparse wants the overrides in one row

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,8 +23,11 @@ CONF = ROOT / "conf"
 GROUPS = (CONF, ROOT / "recipes")
 """Where groups are looked for: conf/, and recipes/ for `arch=`."""
 
-TEXTS = ("prompt", "sample.prompt")
-"""Keys whose value is taken as typed: a prompt may hold commas, quotes and brackets, which are Hydra's grammar."""
+PLUGINS = str(Path(__file__).parent / "plugins")
+"""Where the package hydra_plugins of this project lies."""
+
+TEXTS = ("prompt", "sample.prompt", "runs", "where", "diff")
+"""Keys whose value is taken as typed: it may hold commas, quotes and brackets, which are Hydra's grammar."""
 
 _SEARCH = "hydra.searchpath=[pkg://recipes]"
 _VALUE = re.compile(r"^(?P<key>[A-Za-z_][\w.@/]*)=")
@@ -33,7 +38,9 @@ def compose(overrides: Sequence[str] = (), config_name: str = "train") -> dict[s
 
     Raises ArchlabError with Hydra's reason when an override or a group is wrong.
     """
-    register_resolvers()
+    prepare()
+    if swept := next((word for word in overrides if word.startswith(("sweep=", "sweep."))), None):
+        raise ArchlabError(f"{swept}: this describes a sweep, and one is asked for with -m: recipes.train -m {swept}")
     GlobalHydra.instance().clear()
     texts = [word.partition("=") for word in overrides if word.partition("=")[0] in TEXTS]
     others = [word for word in overrides if word.partition("=")[0] not in TEXTS]
@@ -81,14 +88,20 @@ def _said(error: BaseException) -> str:
     return text if typed in text else f"{typed}: {text}"
 
 
-def adapt(arguments: Iterable[str]) -> list[str]:
+def is_group(key: str) -> bool:
+    """Whether what stands before `=` chooses a file of conf/ or recipes/, and sets no value."""
+    group = key.partition("@")[0]
+    return any((root / group).is_dir() for root in GROUPS)
+
+
+def adapt(arguments: Iterable[str], search: bool = True) -> list[str]:
     """Overrides as people type them, as Hydra wants them.
 
     A key may be set whether or not a YAML file states it, since defaults live in the code: `a.b=1` is passed as
     `++a.b=1`, and `load` judges the key. A new slot is added: `model/attention@model.local=gqa` as `+model/...`.
-    `arch=` is looked for in recipes/, beside conf/.
+    `arch=` is looked for in recipes/, beside conf/, unless `search` says that they are values all.
     """
-    return [_SEARCH, *map(_adapted, arguments)]
+    return [*[_SEARCH] * search, *map(_adapted, arguments)]
 
 
 def _adapted(argument: str) -> str:
@@ -96,7 +109,11 @@ def _adapted(argument: str) -> str:
     if match is None or match["key"].startswith("hydra"):
         return argument
     group, _, package = match["key"].partition("@")
-    if any((root / group).is_dir() for root in GROUPS):
+    if group == "sweep":  # conf/sweep describes the sweeper, not a run
+        return f"+sweep@hydra.sweeper={argument.partition('=')[2]}"
+    if group.startswith("sweep."):
+        return f"++hydra.sweeper.{argument.removeprefix('sweep.')}"
+    if is_group(group):
         if group.startswith("model/") and argument.partition("=")[2].startswith(
             "["
         ):  # Hydra would lay one over the other
@@ -106,8 +123,15 @@ def _adapted(argument: str) -> str:
     return f"++{argument}"
 
 
-def register_resolvers() -> None:
-    """`${on_gpu:a,b}` is a on a machine with a GPU that torch can use, else b; the frozen config states which."""
+def prepare() -> None:
+    """What Hydra must know beforehand: the plugins of this project, and a resolver.
+
+    `${on_gpu:a,b}` is a on a machine with a GPU that torch can use, else b; the frozen config states which.
+    """
+    if PLUGINS not in sys.path:
+        sys.path.append(PLUGINS)
+        paths = [*filter(None, [os.environ.get("PYTHONPATH")]), str(ROOT), PLUGINS]
+        os.environ["PYTHONPATH"] = os.pathsep.join(paths)  # processes that a launcher starts look there too
     if not OmegaConf.has_resolver("on_gpu"):
         OmegaConf.register_new_resolver("on_gpu", _on_gpu)
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from . import registry, targets
+from .budget import meet
 from .component import Room
 from .components.init import completed
 from .errors import ConfigError, Problem, shown
@@ -36,7 +37,7 @@ def load(config: Mapping[str, Any]) -> RunSpec:
     """
     if strange := list(_strange(config)):
         raise ConfigError(strange)
-    config = deepcopy(config)  # what the caller does to it later doesn't reach the spec
+    config = meet(deepcopy(config))  # what the caller does to it later doesn't reach the spec
     spec = read(RunSpec, config, also=targets.problems(config))
     if spec.model.vocab_size is None:
         tokenizer: Any = spec.tokenizer

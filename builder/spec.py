@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 from torch.nn import ModuleDict
 
+from .budget import BudgetSpec
 from .component import Config, Room, Site, refuse_all
 from .ends import EmbeddingSpec, HeadSpec
 from .frozen import FrozenDict
@@ -190,6 +191,7 @@ class RunSpec(Section):
     batch: BatchSpec
     guard: GuardSpec | None = None
     ema: EmaSpec | None = None
+    budget: BudgetSpec | None = None
     trainer: dict[str, Any]
     compile: Literal[False, True, "blocks"] = False
     activation_checkpointing: bool | Annotated[tuple[str, ...], Field(strict=False)] = False
@@ -210,8 +212,8 @@ class RunSpec(Section):
 
     @property
     def hash(self) -> str:
-        """The identity of the run: that of its config, less its output, logger, callbacks, sample and execution."""
-        return fingerprint(self, without=("output", "logger", "callbacks", "sample", *EXECUTION))
+        """The identity of the run: that of its config, less its output, logger, callbacks, sample, budget and execution."""
+        return fingerprint(self, without=("output", "logger", "callbacks", "sample", "budget", *EXECUTION))
 
     @property
     def rows(self) -> int:

@@ -97,11 +97,12 @@ def test_a_fault_of_the_code_keeps_its_traceback(command: Command):
         command(job, "train")
 
 
-def test_a_sweep_runs_what_is_right_and_reports_each_wrong_job(
+def test_hydras_own_sweep_runs_what_is_right_and_reports_each_wrong_job(
     command: Command, jobs: Any, capsys: pytest.CaptureFixture[str]
 ):
     ran, job = jobs
-    assert command(job, "train", "model.n_layers=1,0,-1,2", "-m", "output.experiment=many", "model/norm=layernorm") == 1
+    words = ("hydra/sweeper=basic", "output.experiment=many", "model/norm=layernorm")
+    assert command(job, "train", "model.n_layers=1,0,-1,2", "-m", *words) == 1
     assert [config["model"]["n_layers"] for config in ran] == [1, 2]
     sweep, number = zip(*(config["output"]["name"].split("/") for config in ran), strict=True)
     assert number == ("0", "3") and len(set(sweep)) == 1 and sweep[0]
@@ -114,7 +115,7 @@ def test_a_sweep_runs_what_is_right_and_reports_each_wrong_job(
 
 def test_a_right_sweep_over_groups_exits_0(command: Command, jobs: Any):
     ran, job = jobs
-    assert command(job, "train", "--multirun", "model/position=rope,none") == 0
+    assert command(job, "train", "--multirun", "model/position=rope,none", "hydra/sweeper=basic") == 0
     assert [config["model"]["position"]["name"] for config in ran] == ["rope", "none"]
     assert [config["output"]["name"].rpartition("/")[2] for config in ran] == ["0", "1"]
 

@@ -20,7 +20,13 @@ PARTS = ("position", "norm", "block", "ffn", "attention")
 SMALL = ["d_model=32", "n_layers=2", "train_length=16", "deploy_length=16", "attention.n_heads=4"]
 # what a choice goes with, where it doesn't go with the default
 BESIDE = {"model/router": ["model/ffn=moe"]}
-BESIDE_OPTION = {("model/router", "switch"): ["model.ffn.top_k=1"]}
+BESIDE_OPTION = {
+    ("model/router", "switch"): ["model.ffn.top_k=1"],
+    ("budget", "params"): ["budget.target=1M"],
+    ("budget", "active_params"): ["budget.target=1M"],
+    ("budget", "flops"): ["budget.target=2M"],
+    ("budget", "state_bytes"): ["budget.target=512KiB"],
+}
 REFUSED = {("model/router", "expert_choice"): "model.ffn.router"}  # by a decoder, which is all there is
 MOST = 128  # combinations that are run: all of them, or so many drawn from them
 
@@ -41,7 +47,9 @@ def group_of(file: Path) -> tuple[str, str]:
     return str(file.parent.relative_to(CONF)), file.stem
 
 
-OPTIONS = [group_of(file) for file in FILES if CONF in file.parent.parents]  # recipes/arch: tests/recipes/test_arch.py
+SWEEPS = ("sweep", "hydra/sweeper")  # what describes no run: tests/sweeps
+CHOSEN = [group_of(file) for file in FILES if CONF in file.parent.parents]  # recipes/arch: tests/recipes/test_arch.py
+OPTIONS = [chosen for chosen in CHOSEN if chosen[0] not in SWEEPS]
 CHOICES = {part: [option for group, option in OPTIONS if group == f"model/{part}"] for part in PARTS}
 
 

@@ -6,19 +6,20 @@ from collections.abc import Iterator
 
 from builder.finding import Finding, Status
 
-from . import memory
+from . import budget, memory
 from .probes import costs as flops
 from .subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The dimensions of the model and of every slot, the tiling of the pattern, the ledger and the memory of a step."""
+    """The dimensions of the model and of every slot, the tiling of the pattern, the ledger, the memory and the budget."""
     model = subject.model
     rule = f"layers of {', '.join(model.kinds)}"
     yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
     yield from _tiling(subject)
     yield from subject.stated_in(1)
     yield from _costs(subject)
+    yield from budget.check(subject)
 
 
 def _tiling(subject: Subject) -> Iterator[Finding]:

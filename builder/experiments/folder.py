@@ -19,6 +19,8 @@ from builder.spec import RunSpec
 from builder.whole import write_whole
 
 _HASH = "# hash: "
+_BEFORE = ("log.txt", "summary.json", "traceback.txt")
+"""What a job of a sweep may have left before it became a run."""
 
 
 class RunFolder:
@@ -35,7 +37,8 @@ class RunFolder:
         folder = cls(Path(spec.output.root, spec.output.experiment, name))
         try:
             folder.path.mkdir(parents=True, exist_ok=True)  # a sweep makes its jobs' folders beforehand
-            taken = any(file.suffix != ".part" for file in folder.path.iterdir())  # of a start that was killed
+            there = [file for file in folder.path.iterdir() if file.suffix != ".part"]  # of a start that was killed
+            taken = any(file.name not in _BEFORE for file in there)
             if taken:
                 raise ArchlabError(
                     f"output.name: found {name!r}, and {folder.path} holds something already; "

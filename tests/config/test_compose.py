@@ -7,7 +7,7 @@ import pytest
 import torch
 from omegaconf import OmegaConf
 
-from builder.compose import adapt, compose, register_resolvers
+from builder.compose import adapt, compose, prepare
 from builder.errors import ArchlabError
 from builder.load import load
 
@@ -115,7 +115,7 @@ def test_an_unknown_config_is_refused():
 @pytest.mark.parametrize(("gpu", "value"), [(True, "gpu"), (False, "cpu")])
 def test_the_resolver_states_which_machine_it_was(gpu: bool, value: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
-    register_resolvers()
+    prepare()
     assert OmegaConf.to_container(OmegaConf.create({"x": "${on_gpu:gpu,cpu}"}), resolve=True) == {"x": value}
     config = compose(["trainer=auto"])
     assert config["trainer"]["accelerator"] == value and config["compile"] is gpu

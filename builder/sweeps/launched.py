@@ -1,0 +1,164 @@
+"""One job of a sweep, as a launcher runs it: in a process of its own, whose end, whatever it is, becomes its state."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig
+
+from builder.compose import plain
+from builder.experiments.folder import RunFolder
+
+from . import plan
+from .outcome import DONE
+from .process import LOG, STOPPED, Elsewhere, run
+from .spec import SweepSpec
+
+WARM = ["builder.sweeps.process", "builder.experiments.train", "builder.training.fit"]
+"""What the process that the jobs are forked from has imported: seconds that each of them would take."""
+
+ENDS = {STOPPED: "interrupted", Elsewhere.exit_code: "left to the process that runs it"}
+"""What an exit code means that leaves the state of the job as it is."""
+
+LOOK = 1.0
+"""Seconds between two looks at a run that may be pruned."""
+
+STOP = "stopped"
+"""The file that a sweep with failed=stop leaves in its folder, once a job has failed."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a launcher hands over: the job's folder, its config, its point in the plan, and what the sweep asked for."""
+
+    folder: RunFolder
+    config: dict[str, Any]
+    point: plan.Planned
+    of: int
+    spec: SweepSpec
+
+    @classmethod
+    def read(cls, config: DictConfig) -> Job:
+        """The job that a config names: output.name is `<sweep>/<job>`. Raises ArchlabError where no plan has it."""
+        content = plain(config)
+        output = content["output"]
+        path = Path(output["root"], output["experiment"], output["name"])
+        kept = plan.read(path.parent)
+        jobs = [point for point in plan.points_of(kept) if point.job is not None]
+        point = next(point for point in jobs if str(point.job) == path.name)
+        return cls(RunFolder(path), content, point, len(jobs), SweepSpec.model_validate(kept["spec"]))
+
+    @property
+    def stop(self) -> Path:
+        return self.folder.path.parent / STOP
+
+
+def launched(config: DictConfig) -> str:
+    """Runs a job and returns its state; nothing that happens to it is raised, and Ctrl-C ends the sweep."""
+    job = Job.read(config)
+    name = f"job {job.point.job} of {job.of}"
+    status = job.folder.summary().get("status")
+    if status in DONE:
+        print(f"{name}: {status} before", flush=True)
+        return status
+    if job.stop.exists():
+        print(f"{name}: not started, another job failed", flush=True)
+        return "not started"
+    print(f"{name}: {' '.join(job.point.apart)}", flush=True)
+    started = time.monotonic()
+    status = _in_a_process(job)
+    if status == "failed" and job.spec.failed == "stop":
+        job.stop.touch()
+    print(f"{name}: {_told(job.folder, status)} in {time.monotonic() - started:.0f} s", flush=True)
+    if status == "interrupted":
+        raise KeyboardInterrupt
+    return status
+
+
+def _in_a_process(job: Job) -> str:
+    """Trains a job in a process of its own; returns what became of it."""
+    job.folder.path.mkdir(parents=True, exist_ok=True)
+    process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash))
+    watch = _watch(job)
+    pruned = None
+    with _terminated_with(process):
+        process.start()
+        while process.is_alive():
+            try:
+                process.join(LOOK if watch else None)
+                pruned = pruned or (watch() if watch else None)
+            except KeyboardInterrupt:  # the terminal has sent it to the job too, which writes a checkpoint
+                continue
+            if pruned and process.is_alive():
+                process.terminate()
+                process.join()
+    if pruned and process.exitcode == STOPPED:
+        job.folder.summarise("pruned", reason=pruned)
+        return "pruned"
+    return _status(job, process.exitcode or 0)
+
+
+def _watch(job: Job) -> Callable[[], str | None] | None:
+    """Who ends the job early, where a search prunes."""
+    search = job.spec.search
+    if search is None or search.prune is None or job.point.trial is None:
+        return None
+    from .search import Search
+
+    return Search(search, job.folder.path.parent).watch(job.point.trial, job.folder.path)
+
+
+def _forking() -> Any:
+    """Processes forked from one that has the imports; where there are no forks, each imports for itself."""
+    methods = multiprocessing.get_all_start_methods()
+    method = "forkserver" if "forkserver" in methods else "spawn"
+    if multiprocessing.get_start_method(allow_none=True) not in (None, *methods):  # a worker of loky, whose own it is
+        multiprocessing.set_start_method(method, force=True)
+    context: Any = multiprocessing.get_context(method)
+    if method == "forkserver":
+        context.set_forkserver_preload(WARM)
+    return context
+
+
+@contextmanager
+def _terminated_with(process: Any) -> Iterator[None]:
+    """Passes SIGTERM on, as a scheduler sends it, so that the job can write a checkpoint before it ends."""
+    try:
+        before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+    except ValueError:  # no main thread: then signals aren't this one's to take
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _status(job: Job, code: int) -> str:
+    """What became of a job; what it couldn't write any more is written here."""
+    if code in ENDS:
+        return ENDS[code]
+    if code < 0:
+        sent = signal.Signals(-code)
+        hint = ": most often the machine ran out of memory" if sent is signal.SIGKILL else ""
+        job.folder.summarise("failed", reason=f"its process was killed by {sent.name}{hint}")
+    if code and job.folder.summary().get("status") != "failed":
+        job.folder.summarise("failed", reason=f"its process ended with exit code {code}; see {LOG}")
+    return "failed" if code else "completed"
+
+
+def _told(folder: RunFolder, status: str) -> str:
+    said = folder.summary()
+    if status in ENDS.values():
+        return status
+    if status != "completed":
+        return f"{status}: {str(said.get('reason')).splitlines()[0]}" if said.get("reason") else status
+    best = said.get("best") or {}
+    return f"completed, {', '.join(f'{key} {value:.4g}' for key, value in best.items() if key != 'step')}"

@@ -1,0 +1,239 @@
+"""Whole sweeps: jobs that fail, die or are stopped, a sweep that is killed and gone on with, launchers, searches."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from builder.cli import main
+from builder.compose import ROOT
+from builder.sweeps import plan
+from recipes import train
+from tests.tiny_run import checkpoint, overrides, rows, same, summary
+
+FAULT = "callbacks.fault._target_=tests.sweeps.faulty.Fault"
+
+
+@pytest.fixture
+def sweep(tmp_path, monkeypatch, capfd):
+    """Runs a sweep of the tiny run in this process; gives (exit code, what it printed)."""
+
+    def run(*words: str, tiny: bool = True) -> tuple[int, str]:
+        typed = [*(overrides(tmp_path) if tiny else ()), *words]
+        monkeypatch.setattr(sys, "argv", ["train", "-m", *typed])
+        code = 0
+        try:
+            main(train.job, "train")
+        except SystemExit as end:
+            code = int(end.code or 0)
+        out, err = capfd.readouterr()
+        return code, out + err
+
+    return run
+
+
+def sweeps(tmp_path) -> list[Path]:
+    return sorted(path.parent for path in tmp_path.glob("out/main/*/plan.json"))
+
+
+def statuses(folder: Path) -> list[str]:
+    return [row["status"] for row in json.loads((folder / "jobs.json").read_text())]
+
+
+def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_path):
+    """And a point that is invalid, and one that is another's double: all are listed, with their reasons."""
+    code, said = sweep("seed=0,1,2,3,3,-1", FAULT, "callbacks.fault.raises=[1]", "callbacks.fault.dies=[2]")
+    (folder,) = sweeps(tmp_path)
+    assert code == 1 and "Traceback" not in said
+    assert statuses(folder) == ["completed", "failed", "failed", "completed", "duplicate", "invalid"]
+    assert sorted(path.name for path in folder.iterdir() if path.name.isdigit()) == ["0", "1", "2", "3"]
+    assert summary(folder / "1")["reason"] == "RuntimeError: the third step fails"
+    assert (
+        "Traceback" in (folder / "1" / "traceback.txt").read_text() and "_raise" in (folder / "1/log.txt").read_text()
+    )
+    assert "killed by SIGKILL" in summary(folder / "2")["reason"]
+    for text in ("the third step fails", "killed by SIGKILL", "seed: found -1", "the same model and run as job 3"):
+        assert text in " ".join(said.split())
+    assert "2 completed, 2 failed, 1 duplicate, 1 invalid" in said and f"sweep.resume={folder}" in "".join(said.split())
+
+
+def test_after_a_failure_no_other_job_is_started_if_so_asked(sweep, tmp_path):
+    code, _ = sweep("seed=0,1,2", FAULT, "callbacks.fault.raises=[0]", "sweep.failed=stop")
+    (folder,) = sweeps(tmp_path)
+    assert code == 1 and statuses(folder) == ["failed", "not started", "not started"]
+
+
+def test_an_invalid_point_can_stop_the_sweep(sweep, tmp_path):
+    code, said = sweep("seed=0,-1", "sweep.invalid=stop")
+    (folder,) = sweeps(tmp_path)
+    assert code == 1 and "1 points are invalid" in said and "seed: found -1" in said
+    assert not (folder / "0").exists() and not (folder / "jobs.json").exists()
+
+
+def test_a_dry_sweep_is_a_plan(sweep, tmp_path):
+    assert sweep("seed=0,1", "sweep.dry=true")[0] == 0
+    code, said = sweep("seed=0,-1", "sweep.dry=true")
+    assert code == 1 and "2 points: 1 jobs, 1 invalid" in said
+    assert all(
+        sorted(path.name for path in folder.iterdir()) == ["plan.json", "plan.md"] for folder in sweeps(tmp_path)
+    )
+
+
+def command(tmp_path, *words: str) -> subprocess.Popen:
+    typed = [sys.executable, "-m", "recipes.train", "-m", *overrides(tmp_path, *words)]
+    with open(tmp_path / "said", "a") as said:
+        return subprocess.Popen(typed, cwd=ROOT, stdout=said, stderr=said, start_new_session=True)
+
+
+def until(true, seconds=60):
+    ends = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < ends, "it never came to that"
+        time.sleep(0.05)
+
+
+def test_a_sweep_that_is_killed_is_gone_on_with_and_nothing_runs_twice(sweep, tmp_path):
+    """Killed with job 0 done, job 1 under way behind a checkpoint, and job 2 to come; each ends as if left alone."""
+    running = command(tmp_path, "seed=0,1,2", FAULT, "callbacks.fault.hangs=[1]", "callbacks.last.every_n_steps=2")
+    until(lambda: list(tmp_path.glob("out/main/*/1/checkpoints/last.ckpt")))
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    (folder,) = sweeps(tmp_path)
+    first = {path: path.stat().st_mtime_ns for path in (folder / "0").rglob("*") if path.is_file()}
+    assert summary(folder / "0")["status"] == "completed" and summary(folder / "1")["status"] == "running"
+    assert not (folder / "2").exists()
+    config = (folder / "1" / "config.yaml").read_text()
+    (folder / "1" / "config.yaml").write_text(config.replace("hangs:\n    - 1", "hangs: []"))  # no part of the hash
+    code, said = sweep(f"sweep.resume={folder}", tiny=False)
+    assert code == 0, said
+    assert statuses(folder) == ["completed"] * 3
+    assert {path: path.stat().st_mtime_ns for path in first} == first
+    assert (
+        "going on with" in (folder / "1" / "log.txt").read_text()
+        and "after step 2" in (folder / "1/log.txt").read_text()
+    )
+    assert [row["step"] for row in rows(folder / "1")] == [row["step"] for row in rows(folder / "0")]
+    assert sweep("seed=1", "callbacks.last.every_n_steps=2")[0] == 0
+    assert same(checkpoint(sweeps(tmp_path)[-1] / "0")["state_dict"], checkpoint(folder / "1")["state_dict"])
+    code, said = sweep(f"sweep.resume={folder}", tiny=False)
+    assert code == 0 and "job 0 of" not in said  # nothing is left
+
+
+def test_ctrl_c_ends_the_sweep_and_leaves_a_checkpoint(tmp_path):
+    many = ("seed=0,1", "trainer.max_steps=100000", "trainer.val_check_interval=100000")
+    running = command(tmp_path, *many)
+    until(lambda: [path for path in tmp_path.glob("out/main/*/0/metrics.jsonl") if path.read_text()])
+    os.killpg(running.pid, signal.SIGINT)
+    assert running.wait(60) == 130
+    (folder,) = sweeps(tmp_path)
+    assert statuses(folder) == ["interrupted", "not started"]
+    assert checkpoint(folder / "0")["global_step"] > 0
+    assert "Traceback" not in (tmp_path / "said").read_text()
+
+
+def test_a_job_that_another_process_runs_is_left_to_it(sweep, tmp_path):
+    running = command(tmp_path, "seed=0", FAULT, "callbacks.fault.hangs=[0]")
+    until(lambda: list(tmp_path.glob("out/main/*/0/metrics.jsonl")))
+    (folder,) = sweeps(tmp_path)
+    code, said = sweep(f"sweep.resume={folder}", tiny=False)
+    assert code == 1 and "left to the process that runs it" in said
+    assert "another process runs this job" in (folder / "0" / "log.txt").read_text()
+    assert summary(folder / "0")["status"] == "running" and running.poll() is None
+    os.killpg(running.pid, signal.SIGKILL)
+
+
+def test_two_sweeps_at_once_do_not_mix(tmp_path):
+    both = [command(tmp_path, "seed=0,1"), command(tmp_path, "seed=2,3")]
+    assert [each.wait(120) for each in both] == [0, 0]
+    found = {
+        folder: [row["apart"] for row in json.loads((folder / "jobs.json").read_text())] for folder in sweeps(tmp_path)
+    }
+    assert sorted(found.values()) == [[["seed=0"], ["seed=1"]], [["seed=2"], ["seed=3"]]]
+    assert all(statuses(folder) == ["completed"] * 2 for folder in found)
+
+
+def test_what_stands_beside_resume_is_refused(sweep, tmp_path):
+    assert sweep("seed=0,1", "sweep.dry=true")[0] == 0
+    (folder,) = sweeps(tmp_path)
+    code, said = sweep(f"sweep.resume={folder}", "seed=5", tiny=False)
+    assert code == 1 and "sweep.resume: found seed=5 beside it" in said
+    code, said = sweep("sweep.resume=nowhere", tiny=False)
+    assert code == 1 and "found 'nowhere'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("sweep.dri=true",), "sweep.dri: found true"),
+        (("sweep.search={space: {seed: 3}}",), "sweep.search.space.seed"),
+        (("sweep.search={space: {model.d_model: {low: 8}}}",), "sweep.search.space.model.d_model"),
+        (("sweep.search={space: {data.path: [a]}}",), "data.path: found a value on the command line too"),
+        (("seed=-1,-2",), "no point of the sweep can run"),
+    ],
+)
+def test_a_wrong_sweep_says_why(words, text, sweep):
+    code, said = sweep(*words)
+    assert code == 1 and text in said and "Traceback" not in said
+
+
+def test_a_sweep_is_asked_for_by_its_flag(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["train", "sweep.dry=true"])
+    with pytest.raises(SystemExit, match="1"):
+        main(train.job, "train")
+    assert "recipes.train -m sweep.dry=true" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_jobs_at_once_by_joblib(sweep, tmp_path):
+    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
+    words = ("seed=0,1", FAULT, "callbacks.fault.dies=[1]", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2")
+    code, said = sweep(*words)
+    (folder,) = sweeps(tmp_path)
+    assert code == 1 and statuses(folder) == ["completed", "failed"], said
+
+
+def test_a_search_chooses_judges_and_tells(sweep, tmp_path):
+    """Values of 0 layers cost their trial; the others are told to Optuna, which keeps the least loss."""
+    optuna = pytest.importorskip("optuna")
+    space = "{seed: [3, 4], optimizer.lr: {low: 1e-4, high: 1e-1, log: true}, objective.name: [next_token, none_such]}"
+    code, said = sweep(f"sweep.search={{sampler: random, trials: 4, at_once: 2, seed: 1, space: {space}}}")
+    (folder,) = sweeps(tmp_path)
+    points = plan.points_of(plan.read(folder))
+    backend = optuna.storages.journal.JournalFileBackend(str(folder / "search.journal"))
+    study = optuna.load_study(study_name=folder.name, storage=optuna.storages.JournalStorage(backend))
+    assert len(points) == len(study.trials) == 4 and {point.status for point in points} == {"planned", "invalid"}, said
+    for point, trial in zip(points, study.trials, strict=True):
+        if point.status == "invalid":
+            assert trial.state.name == "FAIL" and "none_such" in point.reason
+        else:
+            assert trial.value == min(row["val/loss"] for row in rows(folder / str(point.job)) if "val/loss" in row)
+            assert f"optimizer.lr={trial.params['optimizer.lr']}" in point.overrides
+    assert code == 1  # for the invalid ones
+    assert f"lowest val/loss: {study.best_value:.4g}" in " ".join(said.split())
+
+
+def test_a_run_that_is_worse_than_others_were_is_pruned(tmp_path):
+    pytest.importorskip("optuna")
+    from builder.sweeps.search import Search
+    from builder.sweeps.spec import SearchSpec
+
+    search = Search(SearchSpec(space={"seed": {"low": 0, "high": 99}}, trials=9, at_once=7, prune="median"), tmp_path)
+    asked = search.ask()
+    said = {}
+    for number, _ in asked:
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        worse = 1.0 if number < 6 else 9.0
+        lines = [{"step": step, "val/loss": worse - step / 100} for step in (4, 8)]
+        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        said[number] = search.watch(number, folder)()
+        search.tell(number, "pruned" if said[number] else "completed", folder)
+    assert [said[number] for number in range(6)] == [None] * 6
+    assert said[6] == "val/loss 8.96 at step 4 is worse than what earlier runs had there"
+    assert [trial.state.name for trial in search._study.trials] == ["COMPLETE"] * 6 + ["PRUNED"]
+    assert search.left == 2
