@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any
 
 from .compose import CONF, adapt, compose, plain, prepare
@@ -11,6 +12,9 @@ from .errors import ArchlabError
 
 STOPPED = 130
 """The exit code of what Ctrl-C ended."""
+
+EXTRAS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
+"""The extra that brings a launcher of Hydra's."""
 
 Job = Callable[[dict[str, Any]], None]
 
@@ -52,10 +56,20 @@ def _hydra(job: Job, config_name: str) -> int:
 
     prepare()
     overrides = typed()
+    _refuse_missing_launcher(overrides)
     flags = [word for word in sys.argv[1:] if word not in overrides]
     sys.argv[1:] = [*flags, *adapt(overrides)]  # argparse wants the overrides in one row
     hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
     return 1 if failed else 0
+
+
+def _refuse_missing_launcher(overrides: list[str]) -> None:
+    """Raises ArchlabError for a launcher whose plugin isn't installed."""
+    for word in overrides:
+        key, _, value = word.partition("=")
+        plugin = f"hydra_plugins.hydra_{value.partition('_')[0]}_launcher"
+        if key == "hydra/launcher" and value in EXTRAS and find_spec(plugin) is None:
+            raise ArchlabError(f"{word}: its plugin isn't installed; write: pip install 'archlab[{EXTRAS[value]}]'")
 
 
 def _placed(config: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,218 @@
+"""Configurations: runs on the same data that differ in nothing but the seed, and the keys that tell them apart."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from builder.errors import ArchlabError, nearest
+from builder.load import load
+from builder.spec import EXECUTION, RunSpec
+
+from .run import COMPLETED, Run
+
+APART = ("seed", "output", "logger", "callbacks", "sample", "budget", *EXECUTION)
+"""What makes no other configuration: the seed, and what the hash of a run leaves out."""
+
+CORPUS = "data (fingerprint)"
+"""The key under which configurations differ whose configs are equal and whose texts aren't."""
+
+ABSENT_VALUE = "-"
+"""Stands where a config has no such key."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """Runs that are the same but for their seeds.
+
+    config      every leaf by its path, defaults filled in; what was typed, of jobs that never had a config
+    runs        all of them
+    notes       what is odd about it as a whole
+    """
+
+    identity: str
+    config: Mapping[str, Any]
+    runs: tuple[Run, ...]
+    differing: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        """The runs that count: those that were completed, one for each seed, the longest and then the last."""
+        return self._one_a_seed(run for run in self.runs if run.state == COMPLETED)
+
+    @property
+    def begun(self) -> tuple[Run, ...]:
+        """One run for each seed, whatever became of it."""
+        return self._one_a_seed(run for run in self.runs if run.end is not None)
+
+    @property
+    def repeats(self) -> tuple[Run, ...]:
+        """Completed runs that say nothing more, since their seed ran already."""
+        chosen = self.counted
+        return tuple(run for run in self.runs if run.state == COMPLETED and run not in chosen)
+
+    @staticmethod
+    def _one_a_seed(runs: Iterable[Run]) -> tuple[Run, ...]:
+        chosen: dict[Any, Run] = {}
+        for run in runs:
+            key = run.where if run.seed is None else run.seed
+            if key not in chosen or _reach(run) >= _reach(chosen[key]):
+                chosen[key] = run
+        return tuple(chosen.values())
+
+
+def group(runs: Sequence[Run]) -> list[Configuration]:
+    """The configurations of runs, in their order, with labels and the keys in which they differ."""
+    keyed: dict[tuple[str, str | None], tuple[Mapping[str, Any], list[Run], list[str]]] = {}
+    corpora: dict[str, str | None] = {}
+    known: dict[str, tuple[RunSpec, dict[str, Any]] | None] = {}  # loaded once for all seeds
+    siblings: dict[str, Run] = {}  # a job without a config is what another seed of it in its sweep is
+    for run in runs:
+        if run.config and run.typed:
+            siblings.setdefault(_job(run), run)
+    identified = [_identify(run if run.config else siblings.get(_job(run), run), known) for run in runs]
+    for run, (identity, _, _) in zip(runs, identified, strict=True):
+        corpora[identity] = corpora.get(identity) or run.corpus
+    for run, (identity, config, notes) in zip(runs, identified, strict=True):
+        corpus = run.corpus or corpora[identity]  # of a run that ended before it had read any
+        held = keyed.setdefault((identity, corpus), (config, [], []))
+        held[1].append(run)
+        held[2].extend(note for note in notes if note not in held[2])
+    made = [
+        Configuration(identity, config, tuple(members), notes=tuple(notes))
+        for (identity, _), (config, members, notes) in keyed.items()
+    ]
+    return _told_apart(made, [corpus for _, corpus in keyed])
+
+
+def where(runs: Sequence[Run], conditions: Iterable[tuple[str, Sequence[Any]]]) -> list[Run]:
+    """The runs whose configs have one of the values at each path; raises ArchlabError for a path that none has."""
+    kept = list(runs)
+    flat = {run.where: dict(flattened(run.config)) or dict(run.typed) for run in runs}
+    for path, values in conditions:
+        if runs and not any(_holds(leaves, path) for leaves in flat.values()):
+            close = nearest(path, {key for leaves in flat.values() for key in leaves})
+            hint = f"did you mean {close}?" if close else "the config.yaml of a run shows its keys"
+            raise ArchlabError(f"where: found {path!r}, a key that none of the configs has; {hint}")
+        kept = [run for run in kept if any(_equal(_told(flat[run.where], path), value) for value in values)]
+    return kept
+
+
+def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """The leaves of a nested config by their dotted paths; a list is a leaf, and so is an empty section."""
+    if isinstance(node, Mapping) and (node or not path):
+        for key, value in node.items():
+            yield from flattened(value, f"{path}.{key}" if path else str(key))
+    else:
+        yield path, list(node) if isinstance(node, tuple) else node
+
+
+def belongs(path: str, sections: Iterable[str]) -> bool:
+    """Whether a path is one of the sections, or lies in one."""
+    return any(path == section or path.startswith(f"{section}.") for section in sections)
+
+
+def shown(value: Any) -> str:
+    """A config value as YAML writes it in one line."""
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "null"}[value]
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(shown(entry) for entry in value)}]"
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _identify(
+    run: Run, known: dict[str, tuple[RunSpec, dict[str, Any]] | None]
+) -> tuple[str, dict[str, Any], list[str]]:
+    """(what is equal for equal configurations, its leaves, what is odd)."""
+    if not run.config:
+        leaves = {path: value for path, value in run.typed.items() if path != "seed"}
+        return f"typed {_digest(leaves)}" if leaves else run.where, leaves, []
+    stated = dict(_leaves(run.config))
+    key = _digest(stated)
+    if key not in known:
+        try:
+            spec = load(dict(run.config))
+            known[key] = spec.model_copy(update={"seed": 0}), dict(_leaves(spec.to_dict()))
+        except ArchlabError:  # of another version, or made by hand
+            known[key] = None
+    if (loaded := known[key]) is None:
+        return f"raw {key}", stated, ["a config that this version can't load"]
+    spec, leaves = loaded
+    own = spec.model_copy(update={"seed": run.seed}).hash
+    changed = [f"{run.name}: config.yaml was changed after the run"] if run.hash not in (None, own) else []
+    return spec.hash, leaves, changed
+
+
+def _job(run: Run) -> str:
+    """What a sweep asked of a job, but for its seed."""
+    typed = {path: value for path, value in run.typed.items() if path != "seed"}
+    return f"{run.where.rpartition('/')[0]} {_digest(typed)}" if typed else run.where
+
+
+def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    return ((path, value) for path, value in flattened(config) if not belongs(path, APART))
+
+
+def _told_apart(made: list[Configuration], corpora: list[str | None]) -> list[Configuration]:
+    """The configurations with what sets them apart: the leaves whose values aren't one and the same."""
+    whole = [item for item in made if any(run.config for run in item.runs)]
+    paths = dict.fromkeys(path for item in whole or made for path in item.config)
+    differing = [path for path in paths if len({_digest(_told(item.config, path)) for item in whole or made}) > 1]
+    texts = {item.identity: set() for item in made}
+    for item, corpus in zip(made, corpora, strict=True):
+        texts[item.identity].add(corpus)
+    other_text = any(len(found) > 1 for found in texts.values())
+    short = shortened(differing)
+    finished = []
+    for item, corpus in zip(made, corpora, strict=True):
+        own = {path: _told(item.config, path) for path in differing}
+        own |= {CORPUS: (corpus or "unknown")[:8]} if other_text else {}
+        words = [f"{short.get(path, path)}={shown(value)}" for path, value in own.items() if value != ABSENT_VALUE]
+        if item not in whole:  # what was typed, less the seed
+            words = [word for word in item.runs[0].apart if not word.startswith("seed=")]
+        label = " ".join(words) or (item.runs[0].name if len(made) > 1 else "all runs")
+        finished.append(replace(item, differing=own, label=label))
+    return finished
+
+
+def shortened(paths: Sequence[str]) -> dict[str, str]:
+    """Each path's shortest ending that no other one of them has."""
+    names: dict[str, str] = {}
+    for path in paths:
+        parts = path.split(".")
+        endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
+        if parts[-1] == "name":  # says nothing without what it names
+            endings = endings[1:] or endings
+        names[path] = next(
+            (end for end in endings if sum(f".{other}".endswith(f".{end}") for other in paths) == 1), path
+        )
+    return names
+
+
+def _told(config: Mapping[str, Any], path: str) -> Any:
+    return config.get(path, ABSENT_VALUE)
+
+
+def _reach(run: Run) -> int:
+    return run.end.step if run.end else -1
+
+
+def _holds(leaves: Mapping[str, Any], path: str) -> bool:
+    return path in leaves or any(key.startswith(f"{path}.") for key in leaves)
+
+
+def _equal(found: Any, wanted: Any) -> bool:
+    """Whether a value is the wanted one, or a list that holds it; 1 is 1.0, and true is no 1."""
+    if isinstance(found, list) and not isinstance(wanted, list):
+        return any(_equal(entry, wanted) for entry in found)
+    return found == wanted and isinstance(found, bool) == isinstance(wanted, bool)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True, default=str).encode()).hexdigest()[:16]

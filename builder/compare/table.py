@@ -1,0 +1,198 @@
+"""A comparison for a terminal: a line a configuration, then what is matched, which differ, and what is marked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from .comparison import Comparison, Row
+from .groups import ABSENT_VALUE, shown
+from .run import COMPLETED
+from .statistics import LEVEL, mean
+from .values import last
+
+COLUMNS = 5
+"""So many differing keys have columns of their own; where there are more, they stand in one."""
+
+NARROW = 16
+"""A column of words no wider than this is never broken."""
+
+ROWS = 60
+"""So many configurations are shown; the files have all."""
+
+LINES = 12
+"""So many lines of a kind are shown; the files have all."""
+
+
+def render(comparison: Comparison) -> RenderableType:
+    """A rich renderable of the whole comparison."""
+    return Group(_table(comparison), Text(), *_below(comparison))
+
+
+def number(value: float | None) -> str:
+    """A measured number to four digits; a gap where there is none."""
+    return "" if value is None else f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+
+
+def count(value: float | None) -> str:
+    """A large count with its unit."""
+    if value is None:
+        return ""
+    for size, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.3g}{unit}"
+    return f"{value:g}"
+
+
+def spread(row: Row) -> str:
+    """The mean of a row with half its interval."""
+    if row.mean is None:
+        return ""
+    half = row.mean.half
+    return number(row.mean.mean) + ("" if half is None else f" ± {half:.2g}")
+
+
+def steps(row: Row) -> str:
+    """The steps that the values of a row came from."""
+    found = sorted({found.step for _, found in row.values})
+    return "" if not found else f"{found[0]}" if len(found) == 1 else f"{found[0]}-{found[-1]}"
+
+
+def _table(comparison: Comparison) -> Table:
+    """Columns of costs that are the same in every row are left out: below stands what is matched."""
+    title = f"{len(comparison.rows)} configurations, {len(comparison.runs)} runs, by {_what(comparison)}"
+    table = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
+    rows, config = comparison.rows, _config(comparison)
+    marks, others = [_marks(row) for row in rows], [mean(_others(row, comparison)) for row in rows]
+    costs = {
+        "params": [count(row.cost("params")) for row in rows],
+        "FLOPs": [count(row.reached("flops")) for row in rows],
+        "tokens": [count(row.reached("tokens")) for row in rows],
+    }
+    numbers = {
+        "seeds": [str(row.mean.n if row.mean else 0) for row in rows],
+        _what(comparison): [spread(row) for row in rows],
+        "step": [steps(row) for row in rows],
+        "last" if comparison.by == "best" else "best": [number(other.mean if other else None) for other in others],
+        **{name: cells for name, cells in costs.items() if len(set(cells) - {""}) > 1},
+    }
+    columns: list[list[str]] = [*config.values(), *numbers.values()]
+    if comparison.ranked:
+        table.add_column("#", justify="right")
+        columns.insert(0, [str(row.rank or "") for row in rows])
+    for name, cells in config.items():
+        whole = max(map(len, [name, *cells])) <= NARROW
+        table.add_column(name, style="cyan", overflow="fold", no_wrap=whole)
+    for name in numbers:
+        table.add_column(name, justify="right", no_wrap=True)
+    if any(marks):
+        table.add_column("", style="yellow", no_wrap=len(max(marks, key=len)) <= NARROW)
+        columns.append(marks)
+    for row, *cells in list(zip(rows, *columns, strict=True))[:ROWS]:
+        table.add_row(*cells, style="" if row.whole else "dim")
+    if len(rows) > ROWS:
+        table.add_row("", f"and {len(rows) - ROWS} more")
+    return table
+
+
+def _what(comparison: Comparison) -> str:
+    return f"{comparison.by} {comparison.metric}"
+
+
+def _config(comparison: Comparison) -> dict[str, list[str]]:
+    """The cells of the differing keys, by column; a job that never had a config shows what was typed, in their place if
+    it chose something else."""
+    items = [row.configuration for row in comparison.rows]
+    if not 0 < len(comparison.keys) <= COLUMNS:
+        return {"configuration": [item.label for item in items]}
+    table = {
+        short: [shown(item.differing.get(path, ABSENT_VALUE)) for item in items]
+        for path, short in comparison.keys.items()
+    }
+    first, *others = table.values()
+    for place, item in enumerate(items):
+        typed = {word.partition("=")[0] for word in item.runs[0].apart} - {"seed"}
+        if not any(run.config for run in item.runs) and not typed <= comparison.keys.keys():
+            first[place] = item.label
+            for column in others:
+                column[place] = ""
+    return table
+
+
+def _marks(row: Row) -> str:
+    states = [run.state for run in row.configuration.runs if run.state != COMPLETED]
+    marks = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    marks += ["short"] * any(run.short and run.state == COMPLETED for run in row.configuration.runs)
+    marks += ["no number"] * (len(row.values) < len(row.used))
+    return ", ".join(marks)
+
+
+def _others(row: Row, comparison: Comparison) -> list[float]:
+    """The last values where the best are ranked, and the other way round."""
+    found = row.of(comparison.metric, comparison.higher)
+    chosen = [end if comparison.by == "best" else top for _, top, end in found]
+    return [value.value for value in chosen if value is not None and value.value == value.value]
+
+
+def _below(comparison: Comparison) -> Iterator[Text]:
+    if comparison.refusal:
+        yield Text(f"not ranked: {comparison.refusal}", style="bold yellow")
+        aspects = [match.aspect for match in comparison.matches if match.alike]
+        ways = ["where=[path=value] for what is alike", "budget=... to train at equal cost"]
+        ways += [f"match=[{','.join(aspects)}] for what must be alike"] if aspects else []
+        yield Text(f"write {', or '.join(ways)}, or force=true", style="yellow")
+    elif comparison.overruled:
+        yield Text(f"ranked by force, though {comparison.overruled}", style="yellow")
+    matched = [match.what for match in comparison.matches if match.alike]
+    if matched:
+        yield Text(f"matched within 1%: {'; '.join(matched)}", style="dim")
+    yield from _first(comparison)
+    yield from _pairs(comparison)
+    yield from _some([mark for row in comparison.rows for mark in row.marks], "yellow")
+
+
+def _first(comparison: Comparison) -> Iterator[Text]:
+    """Which run the best number is of: its folder and its checkpoint."""
+    everyone = [(found, run) for row in comparison.rows for run, found in row.values if row.whole or comparison.forced]
+    if not everyone:
+        return
+    found, run = (max if comparison.higher else min)(everyone, key=lambda entry: entry[0].value)
+    word = comparison.by if comparison.by == "best" else "best last"
+    end = last(run.series[comparison.metric])
+    yield Text(
+        f"{word} {comparison.metric}: {number(found.value)} at step {found.step}, last {number(end and end.value)}; "
+        f"{run.where}" + (f", {run.checkpoint}" if run.checkpoint else "")
+    )
+
+
+def _pairs(comparison: Comparison) -> Iterator[Text]:
+    total = len(comparison.pairs)
+    if not total:
+        yield Text("no test: it takes two configurations with two seeds each or more", style="dim")
+        return
+    apart = [pair for pair in comparison.pairs if pair.differs]
+    yield Text(
+        f"{len(apart)} of {total} pairs differ (Welch's t-test, p by Holm over {total}, level {1 - LEVEL:.2g}; "
+        f"mean ± {LEVEL:.0%} interval)"
+    )
+    told = sorted(comparison.pairs, key=lambda pair: pair.adjusted)
+    if comparison.ranked:  # is the first one really ahead?
+        told = sorted((pair for pair in told if pair.first == 0), key=lambda pair: pair.second)
+    labels = [row.configuration.label for row in comparison.rows]
+    lines = [
+        f"  {labels[pair.first]} - {labels[pair.second]}: {pair.difference:+.3g} "
+        f"({pair.low:+.3g} to {pair.high:+.3g}), p {pair.adjusted:.2g}{'' if pair.differs else ', level'}"
+        for pair in told
+    ]
+    yield from _some(lines, "", total)
+
+
+def _some(lines: Sequence[str], style: str, total: int | None = None) -> Iterator[Text]:
+    shown_lines = lines[:LINES]
+    for line in shown_lines:
+        yield Text(line, style=style)
+    if (left := (total or len(lines)) - len(shown_lines)) > 0:
+        yield Text(f"  and {left} more, in the files", style="dim")
