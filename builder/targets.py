@@ -123,6 +123,9 @@ def _kind(annotation: ast.expr | None) -> Any:
             return _union([_kind(part) for part in parts])
         case ast.Subscript(value=ast.Name(id="Literal"), slice=words):
             return Literal[ast.literal_eval(words)]  # type: ignore[valid-type]
+        case ast.Subscript(value=ast.Name(id="list"), slice=inner):
+            kind = _kind(inner)
+            return None if kind is None else list[kind]
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
             return _union([_kind(left), _kind(right)])
     return None

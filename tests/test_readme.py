@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,10 +13,12 @@ import pytest
 from builder import registry
 from builder.cli import main
 from builder.training.callbacks.interrupt import Interrupt
-from recipes import bench, check, convert, generate, train
+from recipes import bench, check, compare, convert, generate, sweep_file, sync, train
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-JOBS = {"train": train.job, "check": check.job, "generate": generate.job, "convert": convert.job, "bench": bench.job}
+MODULES = (train, check, generate, compare, convert, bench, sync, sweep_file)
+NAMES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
+COMMANDS = {name: getattr(module, "command", partial(main, module.job, name)) for name, module in NAMES.items()}
 QUICK = ["debug=quick", "trainer.max_steps=4", "trainer.val_check_interval=2", "callbacks.last.every_n_steps=2"]
 QUICK += ["trainer.limit_val_batches=1", "output.experiment=main", "logger=none", "batch.sequences=2"]
 BRIEF = ["bench.rounds=1", "bench.seconds=0.01", "bench.new_tokens=2", "batch.sequences=1"]
@@ -43,7 +46,7 @@ def run(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     faster = BRIEF if job == "bench" else quick(argv) if fresh else []
     monkeypatch.setattr(sys, "argv", [job, *argv[3:], *faster])
     try:
-        main(JOBS[job], job)
+        COMMANDS[job]()
     except SystemExit as stop:
         return int(stop.code or 0)
     return 0

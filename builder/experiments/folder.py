@@ -25,7 +25,8 @@ _BEFORE = ("log.txt", "summary.json", "traceback.txt")
 
 class RunFolder:
     """outputs/<experiment>/<run>/: config.yaml, checklist.json, sheet.md, metrics.jsonl, summary.json, checkpoints/,
-    samples/, moe_load.png where there are experts, and wandb/ when W&B is on."""
+    samples/, moe_load.png where there are experts, attention_maps/ and wandb/ when W&B is on; a job of a
+    sweep has its log.txt."""
 
     def __init__(self, path: str | Path):
         self.path = Path(path)

@@ -23,6 +23,7 @@ from builder.model.assemble import assemble, build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
+from .callbacks.attention_maps import AttentionMaps
 from .callbacks.checkpoint import Best
 from .callbacks.interrupt import Interrupt, Interrupted
 from .callbacks.progress import ProgressBar
@@ -67,7 +68,7 @@ def fit(
         trainer: L.Trainer = targets.instantiate(
             {key: value for key, value in spec.trainer.items() if key not in CLIPPING},
             logger=loggers,
-            callbacks=[*callbacks, routing, Speed(axes), ProgressBar(console), interrupt],
+            callbacks=[*callbacks, routing, AttentionMaps(), Speed(axes), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
             max_epochs=-1,
