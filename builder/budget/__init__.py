@@ -17,7 +17,7 @@ __all__ = ["BudgetSpec", "meet"]
 
 
 def meet(config: dict[str, Any]) -> dict[str, Any]:
-    """`config` with the key that its budget solves set, and that number in `budget.solved`; the argument stays as is.
+    """`config` with the keys that its budget solves set, and the numbers in `budget.solved`; the argument stays as is.
 
     A config without a budget is returned as it is, and so is one that was solved before, or whose budget is misspelt:
     `load` tells that with its other problems. Raises ConfigError when no whole number meets the target, with the

@@ -30,14 +30,14 @@ TASK = ("model.vocab_size", "model.train_length", "model.deploy_length")
 
 
 class Candidates:
-    """What a config costs with a number at the key that a budget solves; each number is looked at once.
+    """What a config costs with a number at one of the keys that a budget solves; each number is looked at once.
 
     Raises ConfigError with the config's own problems when it loads with no number near the one that stands there.
     """
 
-    def __init__(self, config: dict[str, Any], budget: BudgetSpec, farthest: int = FARTHEST):
-        self._config, self.budget = {key: value for key, value in config.items() if key != "budget"}, budget
-        self.given = _at(config, budget.solve)
+    def __init__(self, config: dict[str, Any], budget: BudgetSpec, key: str, farthest: int = FARTHEST):
+        self._config = {section: content for section, content in config.items() if section != "budget"}
+        self.budget, self.key, self.given = budget, key, _at(config, key)
         self.start = self.given if isinstance(self.given, int) and self.given > 0 else 1
         self.limit = farthest * self.start if farthest < FARTHEST else max(farthest * self.start, LEAST)
         self._spec, self.valid, self.cost = cache(self._loaded), cache(self._valid), cache(self._cost)
@@ -64,7 +64,7 @@ class Candidates:
         try:
             return self._spec(1) if self.given == "???" else load(self._config)
         except ConfigError as error:
-            there = isinstance(_at(self._config, self.budget.solve.rpartition(".")[0]), dict)
+            there = isinstance(_at(self._config, self.key.rpartition(".")[0]), dict)
             for number in range(max(1, self.start - NEAR), self.start + NEAR) if there else ():
                 try:
                     return self._spec(number)
@@ -73,7 +73,7 @@ class Candidates:
             raise error from None
 
     def _loaded(self, number: int) -> RunSpec:
-        return load(placed(self._config, self.budget.solve, number))
+        return load(placed(self._config, self.key, number))
 
     def _valid(self, number: int) -> bool:
         """Whether a number makes a model that can be built, and leaves no round of its pattern half done."""

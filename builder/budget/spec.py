@@ -28,21 +28,33 @@ _AMOUNT = re.compile(r"(?P<number>\d[\d_]*(\.\d+)?(e\+?\d+)?) ?(?P<unit>[a-z]*)"
 
 
 class BudgetSpec(Section):
-    """One cost of the model that is to meet a target, by the choice of one whole number in the model.
+    """One cost of the model that is to meet a target, by the choice of a whole number in the model, or of several.
 
     name        params, active_params, flops (of a forward pass, per token, at train_length), or state_bytes (of one
                 sequence of deploy_length tokens, in float32)
     target      a number, or text such as 10M, 1.5B or 64MiB
-    solve       the path of the key that is chosen, such as model.ffn.d_ff: one whose growth costs more
-    solved      what was chosen; a config that has it is left as it is
+    solve       the path of the key that is chosen, such as model.ffn.d_ff: one whose growth costs more. Or a list, from
+                coarse to fine: each comes as near as it can, and the last one makes up for what is left
+    solved      what was chosen, for each key of `solve`; a config that has it is left as it is
     tolerance   how far from the target the cost may be, as a share of it
     """
 
     name: Literal["params", "active_params", "flops", "state_bytes"]
     target: PositiveInt
-    solve: str
-    solved: PositiveInt | None = None
+    solve: str | Annotated[tuple[str, ...], Field(strict=False)]
+    solved: PositiveInt | Annotated[tuple[PositiveInt, ...], Field(strict=False)] | None = None
     tolerance: Annotated[float, Field(gt=0, lt=1)] = 0.01
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys that are chosen, from coarse to fine."""
+        return (self.solve,) if isinstance(self.solve, str) else self.solve
+
+    @property
+    def chosen(self) -> str:
+        """What was chosen, as it would be typed."""
+        numbers = self.solved if isinstance(self.solved, tuple) else (self.solved,)
+        return " ".join(f"{key}={number}" for key, number in zip(self.keys, numbers, strict=False))
 
     @property
     def unit(self) -> str:
@@ -69,11 +81,14 @@ class BudgetSpec(Section):
             refuse("", value, "a whole number from 1 on, or text such as 500k, 10M, 1.5B, 2e9 or 64MiB", "e.g. 10M")
         return amount
 
-    @field_validator("solve")
+    @field_validator("solve", mode="before")
     @classmethod
-    def _the_key_is_of_the_model(cls, value: str) -> str:
-        if not re.fullmatch(r"model(\.\w+)+", value):
-            refuse("", value, "the path of a whole number in the model", "e.g. model.ffn.d_ff")
+    def _keys_are_of_the_model(cls, value: Any) -> Any:
+        keys = value if isinstance(value, list | tuple) else [value]
+        paths = [key for key in keys if isinstance(key, str) and re.fullmatch(r"model(\.\w+)+", key)]
+        if not keys or len(set(paths)) < len(keys):
+            rule = "the path of a whole number in the model, or a list of different ones"
+            refuse("", value, rule, "e.g. model.ffn.d_ff, or [model.n_layers,model.ffn.d_ff]")
         return value
 
 

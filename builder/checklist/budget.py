@@ -14,19 +14,18 @@ def check(subject: Subject) -> Iterator[Finding]:
     budget = subject.spec.budget
     if budget is None:
         return
-    solved = f"{budget.solve}={budget.solved}"
     share = f"{budget.unit} within {100 * budget.tolerance:g}% of {budget.target:,}"
     if subject.ledger is None:
         rule = f"{share}: what the model costs isn't known"
-        yield Finding(Status.UNKNOWN, 1, "budget", solved, rule, "mend the failures")
+        yield Finding(Status.UNKNOWN, 1, "budget", budget.chosen, rule, "mend the failures")
         return
     cost = budget.cost(subject.ledger)
     side = "above" if cost > budget.target else "below"
-    found = f"{cost:,} {budget.unit} with {solved}, {abs(budget.off(cost)):.2%} {side}"
+    found = f"{cost:,} {budget.unit} with {budget.chosen}, {abs(budget.off(cost)):.2%} {side}"
     if budget.met(cost):
         yield Finding(Status.PASS, 1, "budget", found, share)
     else:
-        rule = f"{share}: the model was changed after {budget.solve} had been chosen for it"
+        rule = f"{share}: the model was changed after that had been chosen for it"
         yield Finding(
             Status.FAIL,
             1,

@@ -102,6 +102,17 @@ def test_layers_stay_whole_rounds_of_the_pattern(solve):
     assert cut["model"]["n_layers"] == 4
 
 
+@pytest.mark.parametrize("target", [500_000, 1_000_000, 2_345_678])
+def test_a_fine_key_makes_up_for_what_a_coarse_one_leaves(solve, target):
+    config = solve(solve=["model.n_layers", "model.ffn.d_ff"], target=target)
+    layers, width = config["model"]["n_layers"], config["model"]["ffn"]["d_ff"]
+    layer = attention_weights() + 3 * D * 344 + 2 * D
+    assert abs(layers - (target - V * D - D) / layer) <= 0.5  # the nearest at the width that stands there
+    assert config["budget"]["solved"] == [layers, width]
+    assert costs(config).params == pytest.approx(target, rel=0.01)
+    assert meet(config) is config and load(config).budget.solved == (layers, width)  # type: ignore[union-attr]
+
+
 def test_what_is_to_be_solved_need_not_be_given(solve):
     assert solve({"ffn.d_ff": "???"})["budget"]["solved"] == solve()["budget"]["solved"]
 
@@ -144,8 +155,10 @@ def test_a_target_between_two_numbers_is_refused_with_both(solve):
     low, high = (f"{V * D + count * layer + D:,} parameters at {count}" for count in (5, 6))
     assert problem.path == "budget.target" and problem.found == "1,000,000"
     assert f"within 1% of it; model.n_layers gives {low} and {high}" in problem.rule
-    assert "budget.solve=model.ffn.d_ff, which gives 1,000,320 at 501" in problem.fix
-    assert solve(solve="model.ffn.d_ff")["budget"]["solved"] == 501  # what it says to write does meet it
+    keys = ["model.n_layers", "model.ffn.d_ff"]
+    width = round((1_000_000 - V * D - D - 5 * (attention_weights() + 2 * D)) / (5 * 3 * D))
+    assert f"budget.solve=[{','.join(keys)}], which gives " in problem.fix and f"at {keys[1]}={width}" in problem.fix
+    assert solve(solve=keys)["budget"]["solved"] == [5, width]  # what it says to write does meet it
     assert solve(solve="model.n_layers", tolerance=0.1)["model"]["n_layers"] == 5
 
 
@@ -157,7 +170,7 @@ def test_a_target_below_all_is_refused(solve):
 def test_a_key_that_costs_nothing_is_refused(solve):
     problem = refusal(solve, name="state_bytes", target="1MiB")
     assert "model.ffn.d_ff gives 262,144 state bytes at 344; a larger one costs no more" in problem.rule
-    assert "budget.solve=model.n_layers, which gives 1,048,576 at 16" in problem.fix
+    assert "budget.solve=model.n_layers, which gives 1,048,576 at model.n_layers=16" in problem.fix
 
 
 def test_a_key_that_can_grow_no_more_is_refused(solve):
