@@ -212,7 +212,7 @@ class RunSpec(Section):
 
     @property
     def hash(self) -> str:
-        """The identity of the run: that of its config, less its output, logger, callbacks, sample, budget and execution."""
+        """The identity of the run: its config, less output, logger, callbacks, sample, budget and execution."""
         return fingerprint(self, without=("output", "logger", "callbacks", "sample", "budget", *EXECUTION))
 
     @property

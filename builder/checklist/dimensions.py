@@ -12,7 +12,7 @@ from .subject import Subject
 
 
 def check(subject: Subject) -> Iterator[Finding]:
-    """The dimensions of the model and of every slot, the tiling of the pattern, the ledger, the memory and the budget."""
+    """The dimensions of the model and of every slot, the tiling of the pattern, the costs, and the budget."""
     model = subject.model
     rule = f"layers of {', '.join(model.kinds)}"
     yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
