@@ -65,7 +65,7 @@ class EmaSpec(Section):
 
 class SampleSpec(Section):
     """How text is generated: to the deploy length if `max_new_tokens` is None, greedily at `temperature` 0, without the
-    filters that are None, from a new seed if `seed` is None."""
+    filters that are None, from a new seed if `seed` is None; by beam search with more than one of `num_beams`."""
 
     prompt: str
     max_new_tokens: PositiveInt | None = None
@@ -74,6 +74,8 @@ class SampleSpec(Section):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
     min_p: Annotated[float, Field(ge=0, le=1)] | None = None
     repetition_penalty: PositiveFloat | None = None
+    num_beams: PositiveInt = 1
+    length_penalty: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     seed: NonNegativeInt | None = None
 
 

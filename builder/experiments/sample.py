@@ -45,6 +45,8 @@ def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console
         top_p=spec.top_p,
         min_p=spec.min_p,
         repetition_penalty=spec.repetition_penalty,
+        num_beams=spec.num_beams,
+        length_penalty=spec.length_penalty,
         seed=spec.seed,
         on_token=on_token,
     )

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from ..errors import ArchlabError
+from .beams import Search, refuse_beside, search
 from .request import check_length, read_eos, read_prompt
 from .sampling import Sampler
 
@@ -64,6 +65,9 @@ def generate(
     top_p: float | None = None,
     min_p: float | None = None,
     repetition_penalty: float | None = None,
+    num_beams: int = 1,
+    length_penalty: float = 1.0,
+    early_stopping: bool | Literal["never"] = False,
     seed: int | None = None,
     on_token: Callable[[int, Tensor], object] | None = None,
 ) -> GenerateResult:
@@ -72,12 +76,17 @@ def generate(
     Prompts of unequal length are padded on the left, with `attention_mask` (B, T) true where a real token stands.
     `eos` is an id, several, or None never to stop; an EOS in the prompt stops nothing. The sampling knobs are those
     of `Sampler`; the penalty counts the prompt's ids, padding excluded. `seed` None draws a fresh one; the whole batch
-    draws from one generator, so a sampled row depends on its batch. `on_token(step, ids (B,))` sees each new column,
-    pad where a row has ended. Raises `GenerationError` (a ValueError) before any compute for what cannot be served:
-    a prompt + max_new_tokens past `model.deploy_length`, an empty or right-padded prompt, an id or knob out of range;
-    `ArchlabError` if the model's logits are not finite. The model is left as found: training flags, gradients, RNG.
+    draws from one generator, so a sampled row depends on its batch. With `num_beams` > 1 the likeliest answer of a beam
+    search is returned (`beams.Search`). `on_token(step, ids (B,))` sees each new column, pad where a row has ended;
+    those of a beam search when they are known, at its end. Raises `GenerationError` (a ValueError) before any compute
+    for what cannot be served: a prompt + max_new_tokens past `model.deploy_length`, an empty or right-padded prompt, an
+    id or knob out of range; `ArchlabError` if the model's logits are not finite. The model is left as found: training
+    flags, gradients, RNG.
     """
     sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
+    asked = Search(num_beams, length_penalty, early_stopping)
+    if num_beams > 1:
+        refuse_beside({name: value for name, value in vars(sampler).items()})
     tokens, mask = read_prompt(tokens, attention_mask, model.vocab_size)
     ends = read_eos(eos, pad, model.n_tokens, model.vocab_size)
     check_length(tokens.shape[1], max_new_tokens, model.deploy_length)
@@ -86,7 +95,10 @@ def generate(
     generator.seed() if seed is None else generator.manual_seed(seed)
     tokens, mask = tokens.to(device), None if mask is None else mask.to(device)
     with _evaluating(model), torch.inference_mode():
-        columns = _decode(model, tokens, mask, max_new_tokens, ends, pad, sampler, generator, on_token)
+        if num_beams > 1:
+            columns = _searched(model, tokens, mask, max_new_tokens, ends, pad, asked, on_token)
+        else:
+            columns = _decode(model, tokens, mask, max_new_tokens, ends, pad, sampler, generator, on_token)
     ids, logprobs, alive = (torch.stack(column, 1) for column in zip(*columns, strict=True))  # (B, N)
     if not bool(logprobs.isfinite().all()):
         step = int((~logprobs.isfinite()).any(0).nonzero()[0, 0])
@@ -118,9 +130,7 @@ def _decode(
         ids, logprobs = sampler(logits, generator=generator, allowed=model.n_tokens, seen=seen)
         ids, logprobs = torch.where(alive, ids, pad), torch.where(alive, logprobs, 0.0)
         columns.append((ids, logprobs, alive))
-        if on_token is not None:
-            with torch.inference_mode(False), torch.no_grad():
-                on_token(step, ids.clone())  # an ordinary tensor of its own: the callback may keep or change it
+        _show(on_token, step, ids)
         if ends:
             alive = alive & ~(ids[:, None] == stops).any(-1)
             if not bool(alive.any()):  # the one wait for the device in a step
@@ -131,6 +141,46 @@ def _decode(
             # a row that has ended is fed pad; it is not looked at again
             logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]  # (B, V)
     return columns
+
+
+def _searched(
+    model: Generative,
+    tokens: Tensor,
+    mask: Tensor | None,
+    max_new_tokens: int,
+    ends: tuple[int, ...],
+    pad: int,
+    asked: Search,
+    on_token: Callable[[int, Tensor], object] | None,
+) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """What `_decode` returns, of the best beam of each row."""
+    batch, beams = len(tokens), asked.num_beams
+    prompt = tokens.repeat_interleave(beams, 0)  # (B K, T)
+    mask = None if mask is None else mask.repeat_interleave(beams, 0)
+    state = model.new_state(batch * beams, tokens.shape[1] + max_new_tokens)
+
+    def step(ids: Tensor | None, rows: Tensor | None) -> Tensor:
+        if rows is not None:
+            state.reorder(rows)
+        read, real = (prompt, mask) if ids is None else (ids[:, None], None)
+        logits = model(read, attention_mask=real, state=state, last_only=True).logits[:, -1, : model.n_tokens]
+        return logits.float().log_softmax(-1)  # (B K, V)
+
+    best = search(step, asked, batch, max_new_tokens, ends, pad, tokens.device)
+    columns = []
+    for number in range(int(best.lengths.max())):
+        alive = number < best.lengths[:, 0]
+        ids = torch.where(alive, best.tokens[:, 0, number], pad)
+        columns.append((ids, torch.where(alive, best.logprobs[:, 0, number], 0.0), alive))
+        _show(on_token, number, ids)
+    return columns
+
+
+def _show(on_token: Callable[[int, Tensor], object] | None, step: int, ids: Tensor) -> None:
+    """Hands out an ordinary tensor of its own: the callback may keep or change it."""
+    if on_token is not None:
+        with torch.inference_mode(False), torch.no_grad():
+            on_token(step, ids.clone())
 
 
 def _seen(tokens: Tensor, mask: Tensor | None, n_rows: int) -> Tensor:
