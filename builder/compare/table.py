@@ -42,7 +42,7 @@ def count(value: float | None) -> str:
     if value is None:
         return ""
     for size, unit in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
-        if abs(value) >= size:
+        if abs(value) >= 0.9995 * size:  # what would round to a thousand of the next smaller unit
             return f"{value / size:.3g}{unit}"
     return f"{value:g}"
 
