@@ -11,7 +11,7 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from builder.errors import ArchlabError
+from builder.errors import ArchlabError, ConfigError, Problem
 
 from .spec import Axes, SweepSpec
 
@@ -30,22 +30,25 @@ def points(words: Iterable[str], spec: SweepSpec, holds: Callable[[Point, str, A
     `holds(point, key, value)` tells whether a point's config has a value: it is asked for conditional axes, in turn,
     so that one may depend on another before it. Raises ArchlabError when a word can't be parsed.
     """
-    factors: list[list[Point]] = [[((key, value),) for value in values] for key, values in _typed(words).items()]
+    typed = _typed(words)
+    _refuse_twice(typed, spec)
+    factors: list[list[Point]] = [[((key, value),) for value in values] for key, values in typed.items()]
     factors += _product(spec.product)
     factors += [_paired(group) for group in spec.paired]
     if spec.listed:
         factors.append([tuple((key, said(value)) for key, value in point.items()) for point in spec.listed])
     made = [tuple(itertools.chain(*parts)) for parts in itertools.product(*factors)]
-    for rule in spec.conditional:
+    for number, rule in enumerate(spec.conditional):
         extra = [tuple(itertools.chain(*parts)) for parts in itertools.product(*_product(rule.product))]
+        met = [all(holds(point, key, value) for key, value in rule.when.items()) for point in made]
+        if not any(met):
+            why = "no point has these values, so the rule adds nothing"
+            fix = "keys and values as a config or the command line has them, e.g. {model/attention: gqa}"
+            raise ConfigError([Problem(f"sweep.conditional.{number}.when", str(rule.when), why, fix)])
         made = [
             longer
-            for point in made
-            for longer in (
-                [point + more for more in extra]
-                if all(holds(point, key, value) for key, value in rule.when.items())
-                else [point]
-            )
+            for point, has in zip(made, met, strict=True)
+            for longer in ([point + more for more in extra] if has else [point])
         ]
     return [_last_wins(point) for point in made]
 
@@ -86,6 +89,26 @@ def _typed(words: Iterable[str]) -> dict[str, list[str]]:
         values = override.sweep_string_iterator() if override.is_sweep_override() else None
         axes[key] = list(values) if values is not None else [override.get_value_element_as_str()]
     return axes
+
+
+def _refuse_twice(typed: dict[str, list[str]], spec: SweepSpec) -> None:
+    """Raises ConfigError for an axis that is given in two places, of which one would silently win."""
+    places: dict[str, list[str]] = {key: ["the command line"] for key, values in typed.items() if len(values) > 1}
+    groups = [("product", spec.product), *((f"paired.{number}", group) for number, group in enumerate(spec.paired))]
+    groups += [("listed", {key: None for point in spec.listed for key in point})]
+    for place, group in groups:
+        for key in group:
+            places.setdefault(key, []).append(f"sweep.{place}")
+    twice = {key: found for key, found in places.items() if len(found) > 1}
+    rule = "an axis is given in one place"
+    problems = [
+        Problem(key, f"values in {' and in '.join(found)}", rule, "one of them") for key, found in twice.items()
+    ]
+    kept = [key for key in (*typed, *places) if key.startswith("output.") and len(typed.get(key, [0, 0])) > 1]
+    rule = "a sweep places its runs itself: they differ in their configs, not in where they lie"
+    problems += [Problem(key, "an axis", rule, "one value, or none") for key in dict.fromkeys(kept)]
+    if problems:
+        raise ConfigError(problems)
 
 
 def _product(axes: Axes) -> list[list[Point]]:

@@ -15,6 +15,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from builder.compose import adapt, is_group, plain, reason
 from builder.errors import ArchlabError
+from builder.load import load
 
 from .axes import Point, as_words
 
@@ -37,12 +38,14 @@ class Composer:
             return plain(config)
         except (HydraException, OmegaConfBaseException) as error:
             raise ArchlabError(reason(error)) from None
+        except ValueError as error:  # Hydra's own, which don't say where
+            raise ArchlabError(f"{reason(error)}; found in {' '.join(as_words(point))}") from None
 
     def holds(self, point: Point, key: str, value: Any) -> bool:
         """Whether the config of a point has `value` at `key`, or has chosen it where `key` is a group."""
         groups, _ = _parted(point)
         try:
-            node: Any = self.compose(point)
+            node: Any = load(self.compose(point)).to_dict()  # with every default
             if is_group(key):
                 return self._choices[groups].get(key) == value
         except ArchlabError:

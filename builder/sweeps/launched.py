@@ -6,7 +6,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,18 +17,22 @@ from builder.compose import plain
 from builder.experiments.folder import RunFolder
 
 from . import plan
+from .locks import Taken, held
 from .outcome import DONE
-from .process import LOG, STOPPED, Elsewhere, run
+from .process import ELSEWHERE, LOG, STOPPED, run
 from .spec import SweepSpec
 
 WARM = ["builder.sweeps.process", "builder.experiments.train", "builder.training.fit"]
 """What the process that the jobs are forked from has imported: seconds that each of them would take."""
 
-ENDS = {STOPPED: "interrupted", Elsewhere.exit_code: "left to the process that runs it"}
+ENDS = {STOPPED: "interrupted", ELSEWHERE: "left to the process that runs it"}
 """What an exit code means that leaves the state of the job as it is."""
 
 LOOK = 1.0
 """Seconds between two looks at a run that may be pruned."""
+
+GRACE = 60.0
+"""Seconds that a job has to write its checkpoint when the sweep is asked to stop."""
 
 STOP = "stopped"
 """The file that a sweep with failed=stop leaves in its folder, once a job has failed."""
@@ -61,7 +65,11 @@ class Job:
 
 
 def launched(config: DictConfig) -> str:
-    """Runs a job and returns its state; nothing that happens to it is raised, and Ctrl-C ends the sweep."""
+    """Runs a job and returns its state; nothing that happens to it is raised.
+
+    Where the sweep itself is asked to stop, by Ctrl-C or SIGTERM, the job writes its checkpoint first, and
+    KeyboardInterrupt is raised.
+    """
     job = Job.read(config)
     name = f"job {job.point.job} of {job.of}"
     status = job.folder.summary().get("status")
@@ -73,36 +81,44 @@ def launched(config: DictConfig) -> str:
         return "not started"
     print(f"{name}: {' '.join(job.point.apart)}", flush=True)
     started = time.monotonic()
-    status = _in_a_process(job)
-    if status == "failed" and job.spec.failed == "stop":
-        job.stop.touch()
+    try:
+        status, asked = _in_a_process(job)
+        if status == "failed" and job.spec.failed == "stop":
+            job.stop.touch()
+    except OSError as error:  # a full disk
+        print(f"{name}: failed: {job.folder.path} can't be written ({error.strerror})", flush=True)
+        return "failed"
     print(f"{name}: {_told(job.folder, status)} in {time.monotonic() - started:.0f} s", flush=True)
-    if status == "interrupted":
+    if asked:
         raise KeyboardInterrupt
     return status
 
 
-def _in_a_process(job: Job) -> str:
-    """Trains a job in a process of its own; returns what became of it."""
+def _in_a_process(job: Job) -> tuple[str, bool]:
+    """Trains a job in a process of its own; returns what became of it, and whether the sweep was asked to stop."""
     job.folder.path.mkdir(parents=True, exist_ok=True)
     process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash))
     watch = _watch(job)
     pruned = None
-    with _terminated_with(process):
+    with _terminated_with(process) as asked:
         process.start()
         while process.is_alive():
             try:
                 process.join(LOOK if watch else None)
                 pruned = pruned or (watch() if watch else None)
             except KeyboardInterrupt:  # the terminal has sent it to the job too, which writes a checkpoint
+                asked.append(signal.SIGINT)
                 continue
             if pruned and process.is_alive():
                 process.terminate()
                 process.join()
     if pruned and process.exitcode == STOPPED:
         job.folder.summarise("pruned", reason=pruned)
-        return "pruned"
-    return _status(job, process.exitcode or 0)
+        return "pruned", bool(asked)
+    if asked:  # whatever has ended, the job writes its checkpoint first
+        with suppress(Taken), held(job.folder.path.parent, job.folder.path.name, GRACE):
+            return job.folder.summary().get("status", "interrupted"), True
+    return _status(job, process.exitcode or 0), bool(asked)
 
 
 def _watch(job: Job) -> Callable[[], str | None] | None:
@@ -128,15 +144,23 @@ def _forking() -> Any:
 
 
 @contextmanager
-def _terminated_with(process: Any) -> Iterator[None]:
-    """Passes SIGTERM on, as a scheduler sends it, so that the job can write a checkpoint before it ends."""
+def _terminated_with(process: Any) -> Iterator[list[int]]:
+    """Passes SIGTERM on, as a scheduler sends it, so that the job can write a checkpoint before it ends; which signals
+    there were."""
+    asked: list[int] = []
+
+    def pass_on(number: int, frame: Any) -> None:
+        asked.append(number)
+        with suppress(ProcessLookupError, AttributeError):  # it has ended, or not begun
+            process.terminate()
+
     try:
-        before = signal.signal(signal.SIGTERM, lambda number, frame: process.terminate())
+        before = signal.signal(signal.SIGTERM, pass_on)
     except ValueError:  # no main thread: then signals aren't this one's to take
-        yield
+        yield asked
         return
     try:
-        yield
+        yield asked
     finally:
         signal.signal(signal.SIGTERM, before)
 
@@ -159,6 +183,6 @@ def _told(folder: RunFolder, status: str) -> str:
     if status in ENDS.values():
         return status
     if status != "completed":
-        return f"{status}: {str(said.get('reason')).splitlines()[0]}" if said.get("reason") else status
+        return f"{status}: {said['reason']}" if said.get("reason") else status
     best = said.get("best") or {}
     return f"completed, {', '.join(f'{key} {value:.4g}' for key, value in best.items() if key != 'step')}"

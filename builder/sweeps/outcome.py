@@ -51,6 +51,8 @@ def outcomes(folder: Path, points: Iterable[Planned]) -> list[Outcome]:
         if point.job is not None:
             said = RunFolder(folder / str(point.job)).summary()
             status, reason = said.get("status", "not started"), said.get("reason") or ""
+            if said.get("hash") not in (None, point.hash):
+                status, reason = "failed", f"its folder holds another run, {said['hash']}; planned was {point.hash}"
         found.append(Outcome(point.job, point.apart, status, reason, said.get("seconds"), said.get("best") or {}))
     return found
 
@@ -76,7 +78,8 @@ def render(folder: Path, found: list[Outcome]) -> RenderableType:
     for outcome in jobs:
         metrics = ", ".join(f"{key} {value:.4g}" for key, value in outcome.best.items() if isinstance(value, float))
         state = Text(outcome.status, style=STYLES.get(outcome.status, ""))
-        table.add_row(str(outcome.job), " ".join(outcome.apart), state, metrics, outcome.reason.partition("\n")[0])
+        reason = Text(outcome.reason.partition("\n")[0])  # Text: brackets are no markup
+        table.add_row(str(outcome.job), Text(" ".join(outcome.apart)), state, metrics, reason)
     counts = Counter(outcome.status for outcome in found)
     lines = [", ".join(f"{count} {status}" for status, count in counts.items())]
     if not right(jobs):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.checklist import check
+from builder.data import cache_folder, prepare
 from builder.errors import ArchlabError, ConfigError
 from builder.ledger import ledger
 from builder.load import load
@@ -87,7 +88,7 @@ def make(sweep: str, points: Iterable[Point], compose: Compose, tell: Callable[[
             spec = load(compose(point))
             reason = _judged(spec, verdicts)
         except ArchlabError as error:
-            planned.append(Planned(words, "invalid", reason=_said(error)))
+            planned.append(Planned(words, "invalid", reason=in_one_line(error)))
         else:
             if reason:
                 planned.append(Planned(words, "invalid", reason=reason, hash=spec.hash))
@@ -104,7 +105,7 @@ def numbered(plan: Plan) -> Plan:
     """The plan with what sets each point apart, the numbers of its jobs, and each duplicate told which it is."""
     jobs = {point.hash: number for number, point in enumerate(plan.of("planned"))}
     refused = {point.hash: point.reason for point in plan.of("invalid")}
-    shared = set[str].intersection(*(set(point.overrides) for point in plan.points)) if len(plan.points) > 1 else set()
+    shared = set[str].intersection(*(set(point.overrides) for point in plan.points)) if plan.points else set[str]()
     points = []
     for point in plan.points:
         point = replace(point, apart=tuple(word for word in point.overrides if word not in shared))
@@ -147,7 +148,19 @@ def _costed(point: Planned, spec: RunSpec) -> Planned:
 
 
 def _judged(spec: RunSpec, verdicts: dict[str, str]) -> str:
-    """Why the checklist refuses a run, or nothing; asked once for runs that differ in their seed alone."""
+    """Why the checklist refuses a run, or nothing; asked once for runs that differ in their seed alone.
+
+    Its data are read once for all that share them.
+    """
+    key = f"{spec.data} {spec.tokenizer} {spec.model.train_length}"
+    if key not in verdicts:
+        verdicts[key] = ""
+        try:
+            prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder())
+        except ArchlabError as error:
+            verdicts[key] = in_one_line(error)
+    if verdicts[key]:
+        return verdicts[key]
     alike = spec.model_copy(update={"seed": 0}).hash
     if alike not in verdicts:
         failures = check(spec, probes=False, trains=False).failures
@@ -158,7 +171,8 @@ def _judged(spec: RunSpec, verdicts: dict[str, str]) -> str:
     return verdicts[alike]
 
 
-def _said(error: ArchlabError) -> str:
+def in_one_line(error: ArchlabError) -> str:
+    """What a table has room for: every problem, with what to write."""
     problems = error.problems if isinstance(error, ConfigError) else ()
     lines = [f"{p.path}: found {p.found}; {p.rule}" + (f"; fix: {p.fix}" if p.fix else "") for p in problems]
     return "; ".join(lines) or " ".join(str(error).split())

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sys
-import time
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import suppress
 from typing import Any
 
 from builder.cli import STOPPED
 from builder.errors import ArchlabError
 from builder.experiments.folder import RunFolder
+
+from .locks import Taken, held
+from .plan import in_one_line
 
 LOG = "log.txt"
 TRACEBACK = "traceback.txt"
@@ -22,14 +21,12 @@ WAIT = 5.0
 """Seconds in which a job whose sweep was killed ends by itself: so long another one waits for its folder."""
 
 
-class Elsewhere(ArchlabError):
-    """Another process runs this job: nothing of it is touched."""
-
-    exit_code = 75  # EX_TEMPFAIL of sysexits.h
+ELSEWHERE = 75
+"""The exit code of a job that another process runs, of which nothing is touched: EX_TEMPFAIL of sysexits.h."""
 
 
 def run(config: dict[str, Any], path: str, planned: str) -> None:
-    """Trains the run of `config` in the folder `path`; exits with 0, 1, STOPPED or that of Elsewhere."""
+    """Trains the run of `config` in the folder `path`; exits with 0, 1, STOPPED or ELSEWHERE."""
     from builder.experiments import together
 
     together.watch_the_parent()
@@ -42,15 +39,15 @@ def run(config: dict[str, Any], path: str, planned: str) -> None:
 
 def _code(config: dict[str, Any], folder: RunFolder, planned: str) -> int:
     try:
-        with _alone(folder.path):
+        with held(folder.path.parent, folder.path.name, WAIT):
             _train(config, folder, planned)
-    except Elsewhere as error:
-        print(f"error: {error}", file=sys.stderr)
-        return error.exit_code
+    except Taken:
+        print(f"error: {folder.path}: another process runs this job; wait for it, or end it", file=sys.stderr)
+        return ELSEWHERE
     except ArchlabError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.exit_code != STOPPED:
-            _failed(folder, str(error))
+            _failed(folder, in_one_line(error))
         return error.exit_code
     except KeyboardInterrupt:
         folder.summarise("interrupted", reason="stopped before its first step")
@@ -83,23 +80,6 @@ def _train(config: dict[str, Any], folder: RunFolder, planned: str) -> None:
 
 
 def _failed(folder: RunFolder, reason: str) -> None:
-    folder.write(TRACEBACK, traceback.format_exc())
-    folder.summarise("failed", reason=reason)
-
-
-@contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Holds the job against other processes; raises Elsewhere when one of them has it."""
-    locks = path.parent / ".locks"
-    locks.mkdir(exist_ok=True)
-    with open(locks / path.name, "w") as lock:
-        ends = time.monotonic() + WAIT
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() > ends:
-                    raise Elsewhere(f"{path}: another process runs this job; wait for it, or end it") from None
-                time.sleep(0.2)
-        yield
+    with suppress(OSError):  # on a full disk the log has said it
+        folder.summarise("failed", reason=reason)
+        folder.write(TRACEBACK, traceback.format_exc())

@@ -39,7 +39,7 @@ def render(plan: Plan) -> RenderableType:
     for column in COLUMNS:
         table.add_column(column, justify="left" if column == COLUMNS[1] else "right", overflow="fold")
     for point in plan.jobs[:SHOWN]:
-        table.add_row(*_cells(point))
+        table.add_row(*map(Text, _cells(point)))  # Text: brackets are no markup
     parts: list[RenderableType] = [table]
     if len(plan.jobs) > SHOWN:
         parts.append(Text(f"... and {len(plan.jobs) - SHOWN} more jobs in plan.md", style="dim"))
@@ -50,7 +50,7 @@ def render(plan: Plan) -> RenderableType:
 def in_all(plan: Plan) -> str:
     """One line: how many points of each kind, and what the jobs take together."""
     jobs = plan.jobs
-    parts = [f"{len(plan.points)} points: {len(jobs)} jobs"]
+    parts = [f"{_counted(len(plan.points), 'point')}: {_counted(len(jobs), 'job')}"]
     parts += [f"{len(found)} {status}" for status in ("invalid", "duplicate") if (found := plan.of(status))]
     line = ", ".join(parts)
     if jobs:
@@ -76,6 +76,10 @@ def write(plan: Plan, folder: Path) -> None:
     write_whole(folder / "plan.md", "\n".join(lines) + "\n")
 
 
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
 def _cells(point: Planned) -> list[str]:
     memory = "not forecast" if point.memory is None else told(point.memory)
     time = "not known" if point.seconds is None else _time(point.seconds)
@@ -86,11 +90,14 @@ def refusals(points: Iterable[Refused]) -> Iterable[str]:
     """Each reason for which points were not launched once, with the first of them."""
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for point in points:
-        if point.status in ("invalid", "duplicate"):
+        if point.status == "invalid":
             reasons[point.status, point.reason].append(" ".join(point.apart))
+        elif point.status == "duplicate":  # each of another job: one line for all, plan.md has them by one
+            words = f"{' '.join(point.apart) or 'a point'} is {point.reason.removeprefix('the same model and run as ')}"
+            reasons[point.status, "the same model and run"].append(words)
     for (status, reason), words in reasons.items():
         more = f" and {len(words) - 3} more" if len(words) > 3 else ""
-        yield f"{status}: {', '.join(words[:3])}{more}: {reason}"
+        yield f"{status}: {', '.join(words[:3]) or 'the point'}{more}: {reason}"
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,7 @@ from .axes import points, said
 from .composer import Composer
 from .costs import costed
 from .launched import STOP
+from .locks import FOLDER, SWEEP, Taken, held
 from .spec import SweepSpec
 
 OWN = ("sweep", "sweep@hydra.sweeper")
@@ -56,11 +58,25 @@ def _swept(
     if spec.resume:
         folder = _old(spec, typed)
         spec, typed = _kept(folder)
-    else:
-        folder = _folder(Path(config.hydra.sweep.dir))
+        return _run(spec, typed, folder, config, loader, launcher, console, planned=True)
+    folder = Path(config.hydra.sweep.dir)
+    with _claimed(folder):
+        return _run(spec, typed, folder, config, loader, launcher, console, planned=False)
+
+
+def _run(
+    spec: SweepSpec,
+    typed: list[str],
+    folder: Path,
+    config: DictConfig,
+    loader: ConfigLoader,
+    launcher: Launcher,
+    console: Console,
+    planned: bool,
+) -> bool:
     composer = Composer(loader, config.hydra.job.config_name)
     launch = partial(_launch, folder, launcher)
-    if spec.search is None and not given.get("resume"):
+    if spec.search is None and not planned:
         _plan(spec, typed, folder, composer, console)
     if spec.dry:
         return all(point.status != "invalid" for point in plan.points_of(plan.read(folder)))
@@ -74,8 +90,12 @@ def _swept(
 def _told(folder: Path, console: Console) -> bool:
     """Writes and prints what became of a sweep; whether all of it was run."""
     found = outcome.outcomes(folder, plan.points_of(plan.read(folder)))
-    outcome.write(folder, found)
     console.print(outcome.render(folder, found))
+    try:
+        outcome.write(folder, found)
+    except OSError as error:
+        print(f"error: {folder / 'jobs.json'} can't be written ({error.strerror})", file=sys.stderr)
+        return False
     return outcome.right(found)
 
 
@@ -124,20 +144,27 @@ def _old(spec: SweepSpec, words: list[str]) -> Path:
     return folder
 
 
-def _folder(path: Path) -> Path:
-    """A folder that no other sweep has."""
+@contextmanager
+def _claimed(path: Path) -> Iterator[None]:
+    """Makes the folder of a new sweep, which no other one has or gets; an empty one is not left behind."""
+    rule = f"choose another one, or go on with a sweep: sweep.resume={path}"
     try:
-        path.mkdir(parents=True, exist_ok=True)
-        if any(path.iterdir()):
-            raise ArchlabError(
-                f"hydra.sweep.dir: {path} holds something already; choose another one, or go on with a sweep: "
-                f"sweep.resume={path}"
-            )
+        (path / FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ArchlabError(
             f"hydra.sweep.dir: {path} can't be made ({error.strerror}); choose another output.root"
         ) from None
-    return path
+    try:
+        with held(path, SWEEP, wait=0):
+            if any(file.name != FOLDER for file in path.iterdir()):
+                raise ArchlabError(f"hydra.sweep.dir: {path} holds something already; {rule}")
+            yield
+            return
+    except Taken:
+        raise ArchlabError(f"hydra.sweep.dir: another sweep is at work in {path}; {rule}") from None
+    finally:
+        if path.is_dir() and {file.name for file in path.iterdir()} <= {FOLDER}:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _launch(folder: Path, launcher: Launcher) -> None:

@@ -13,6 +13,9 @@ from builder.experiments.metrics import read_metrics
 from .axes import Point, said
 from .spec import SearchSpec
 
+MOST = 10
+"""For each trial that is asked for, at most so many points are drawn: where nearly all are invalid, it ends."""
+
 JOURNAL = "search.journal"
 """Optuna's own record, in the folder of the sweep: a search that was stopped goes on from it."""
 
@@ -40,8 +43,10 @@ class Search:
 
     @property
     def left(self) -> int:
-        """How many points are still to be chosen."""
-        return self.spec.trials - len(self._study.trials)
+        """How many points are still to be chosen: invalid ones don't count, up to a limit."""
+        trials = self._study.trials
+        tried = sum("invalid" not in trial.user_attrs for trial in trials)
+        return min(self.spec.trials - tried, MOST * self.spec.trials - len(trials))
 
     def ask(self) -> list[tuple[int, Point]]:
         """The next points, `at_once` of them or as many as are left, each with the number of its trial."""
@@ -57,6 +62,9 @@ class Search:
         values = [value for _, value in values_of(folder, self.spec.metric)]
         if status == "completed" and values:
             self._study.tell(trial, min(values), skip_if_finished=True)
+        elif status == "invalid":
+            self.trial(trial).set_user_attr("invalid", True)
+            self._study.tell(trial, state=state.FAIL, skip_if_finished=True)
         elif status == "pruned":
             self._study.tell(trial, state=state.PRUNED, skip_if_finished=True)
         else:

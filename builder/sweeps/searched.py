@@ -23,7 +23,7 @@ def run(
 ) -> None:
     """Runs a search in `folder`, or goes on with the one there; `launch` runs what the plan has and isn't done.
 
-    A point that fails the checklist costs a trial, and no job; one that was run before is told what that gave.
+    A point that fails the checklist is drawn again; one that was run before is told what that gave.
     """
     assert spec.search is not None
     fixed = _fixed(words, spec)
