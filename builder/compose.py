@@ -119,6 +119,8 @@ def _adapted(argument: str) -> str:
         ):  # Hydra would lay one over the other
             rule = f"a slot holds one component: choose one of the list, or sweep over them with -m {group}=a,b"
             raise ArchlabError(f"{match['key']}: found {argument.partition('=')[2]}; {rule}")
+        if package == group.replace("/", "."):  # its own place, which the defaults have
+            return f"{group}={argument.partition('=')[2]}"
         return f"+{argument}" if package else argument
     return f"++{argument}"
 

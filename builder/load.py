@@ -37,7 +37,7 @@ def load(config: Mapping[str, Any]) -> RunSpec:
     """
     if strange := list(_strange(config)):
         raise ConfigError(strange)
-    config = meet(deepcopy(config))  # what the caller does to it later doesn't reach the spec
+    config = meet(deepcopy(dict(config)))  # what the caller does to it later doesn't reach the spec
     spec = read(RunSpec, config, also=targets.problems(config))
     if spec.model.vocab_size is None:
         tokenizer: Any = spec.tokenizer

@@ -12,6 +12,8 @@ from .errors import nearest
 # room -> its folder below builder/. The folder's __init__.py states the room's contract.
 ROOMS = {
     "attention": "components/attention",
+    "ssm": "components/ssm",
+    "recurrent": "components/recurrent",
     "ffn": "components/ffn",
     "norm": "components/norm",
     "position": "components/position",
@@ -28,7 +30,7 @@ ROOMS = {
     "tokenizer": "data/tokenizer",
 }
 # The rooms whose components a layer pattern may name.
-LAYER_ROOMS = ("attention", "ffn")
+LAYER_ROOMS = ("attention", "ssm", "recurrent", "ffn")
 
 _HOME = Path(__file__).parent
 _known: dict[tuple[str, str], type] = {}

@@ -16,7 +16,13 @@ NARROW = {
 
 @cache
 def _slot(room: str, name: str) -> dict[str, Any]:
-    return compose([f"model/{room}={name}", *SIZES, *NARROW.get((room, name), ())])["model"][room]
+    added = "" if room in _decoder() else f"@model.{room}"  # a slot that a plain decoder doesn't have
+    return compose([f"model/{room}{added}={name}", *SIZES, *NARROW.get((room, name), ())])["model"][room]
+
+
+@cache
+def _decoder() -> dict[str, Any]:
+    return compose()["model"]
 
 
 def slot(room: str, name: str, **knobs: Any) -> dict[str, Any]:

@@ -20,7 +20,7 @@ WORDS = re.compile(r"""(?<!scope=")\b(?:issues?|sessions?)\b|\b(?:TODO|FIXME)\b|
 HEAVY = {"lightning", "pytorch_lightning", "wandb", "transformers"}
 # room -> its folder of YAML, for the rooms that users choose from
 CONF = {room: f"conf/model/{room}" for room in ("attention", "ffn", "norm", "position", "block", "residual", "init")}
-CONF |= {room: f"conf/model/{room}" for room in ("scaling", "router")}
+CONF |= {room: f"conf/model/{room}" for room in ("scaling", "router", "ssm", "recurrent")}
 CONF |= {room: f"conf/{room}" for room in ("objective", "optimizer", "schedule", "tokenizer", "data")}
 
 Offences = Iterable[str]

@@ -71,8 +71,8 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for argv, code in commands():
         first = f"output.name={interrupted[0].rpartition('/')[2]}" in argv
         assert run(argv, monkeypatch) == (130 if first else code), (argv, capsys.readouterr().err)
-    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 10 + 6, (
-        "nine runs, an imported one and a sweep of six"
+    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 11 + 6, (
+        "ten runs, an imported one and a sweep of six"
     )
 
 

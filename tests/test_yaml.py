@@ -19,7 +19,11 @@ ROOTS = [file.stem for file in CONF.glob("*.yaml")]
 PARTS = ("position", "norm", "block", "ffn", "attention")
 SMALL = ["d_model=32", "n_layers=2", "train_length=16", "deploy_length=16", "attention.n_heads=4"]
 # what a choice goes with, where it doesn't go with the default
-BESIDE = {"model/router": ["model/ffn=moe"]}
+BESIDE = {
+    "model/router": ["model/ffn=moe"],
+    "model/ssm": ["model.pattern=[ssm,attention+ffn]"],
+    "model/recurrent": ["model.pattern=[recurrent,attention+ffn]"],
+}
 BESIDE_OPTION = {
     ("model/router", "switch"): ["model.ffn.top_k=1"],
     ("budget", "params"): ["budget.target=1M"],

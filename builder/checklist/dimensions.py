@@ -46,5 +46,8 @@ def _costs(subject: Subject) -> Iterator[Finding]:
         yield from subject.prove(1, "model", "FLOPs against those stated", flops.prove)
     rule = f"{costs.state_bytes:,} bytes at deploy_length {subject.model.deploy_length}, in float32"
     yield Finding(Status.PASS, 1, "model", f"{costs.state_bytes_per_token:,} state bytes per token", rule)
+    for slot, size in costs.constant_state_bytes.items():
+        rule = f"what a layer of {slot} keeps of one sequence, in float32, however long that becomes"
+        yield Finding(Status.PASS, 1, f"model.{slot}", f"{size:,} bytes of state, constant", rule)
     if subject.trains:
         yield memory.check(subject)

@@ -22,6 +22,7 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
         "active per token": ledger.active_params,
         "forward FLOPs per token": ledger.flops_per_token,
         "state bytes per token": ledger.state_bytes_per_token,
+        **{f"constant, a layer of {slot}": size for slot, size in ledger.constant_state_bytes.items()},
     }
     if ledger.dispatched_per_token:  # there and back in a forward pass, in float32
         costs |= {f"bytes sent per token, {ranks} ranks": ledger.communication(ranks) for ranks in EXPERT_RANKS}

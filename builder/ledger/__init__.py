@@ -8,6 +8,7 @@ from typing import Any
 
 from builder.model.assemble import build
 from builder.model.context import Shape
+from builder.model.state import State
 from builder.spec import ModelSpec
 
 from .parameters import active, by_component, dispatched
@@ -30,6 +31,8 @@ class Ledger:
                             is full keeps nothing more
     dispatched_per_token    numbers of one token that go to experts in a forward pass, over all layers
     state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
+    constant_state_bytes    of those, by mixer slot, what one layer keeps that keeps nothing more for one more token: a
+                            recurrent layer from the first token on, or one whose window is full
     shapes                  the shape ledger of chapter 3.7, for each distinct layer
     """
 
@@ -39,6 +42,7 @@ class Ledger:
     flops_per_token: int
     state_bytes_per_token: int
     state_bytes: int
+    constant_state_bytes: Mapping[str, int]
     dispatched_per_token: int
     shapes: tuple[Shape, ...]
 
@@ -68,6 +72,7 @@ class Ledger:
         rows += [("parameters", f"{self.params:,}"), ("active per token", f"{self.active_params:,}")]
         rows += [("forward FLOPs per token", f"{self.flops_per_token:,}")]
         rows += [("state bytes per token", f"{self.state_bytes_per_token:,}")]
+        rows += [(f"constant, a layer of {slot}", f"{size:,}") for slot, size in self.constant_state_bytes.items()]
         for ranks in EXPERT_RANKS if self.dispatched_per_token else ():
             rows.append((f"bytes sent, {ranks} ranks", f"{self.communication(ranks):,}"))
         costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
@@ -81,14 +86,21 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
     components = by_component(model)
     params = sum(components.values())
     longest = model_spec.deploy_length
-    at_last = model.new_state(1, longest).bytes()
+    last, before = model.new_state(1, longest), model.new_state(1, longest - 1)
     return Ledger(
         params=params,
         active_params=active(model),
         components=components,
         flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
-        state_bytes_per_token=at_last - model.new_state(1, longest - 1).bytes(),
-        state_bytes=at_last,
+        state_bytes_per_token=last.bytes() - before.bytes(),
+        state_bytes=last.bytes(),
+        constant_state_bytes=_constant(model_spec, last, before),
         dispatched_per_token=dispatched(model),
         shapes=shapes(model_spec, batch_size),
     )
+
+
+def _constant(spec: ModelSpec, last: State, before: State) -> dict[str, int]:
+    """The bytes of one layer of each mixer slot whose state is as large one token earlier."""
+    layers = zip(spec.layers, last.layers, before.layers, strict=True)
+    return {layer.parts[0].slot: at.bytes() for layer, at, earlier in layers if at.bytes() == earlier.bytes()}

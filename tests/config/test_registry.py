@@ -89,7 +89,7 @@ def test_every_file_of_a_room_registers_under_its_own_name(room: str):
 
 
 def test_an_unknown_room_is_refused():
-    with pytest.raises(ValueError, match="the rooms are attention, ffn"):
+    with pytest.raises(ValueError, match="the rooms are attention, ssm, recurrent, ffn"):
         registry.register("attentoin", "x")
 
 
@@ -169,7 +169,7 @@ def test_the_short_name_is_gone_after_the_test():
         ("labparts.mixers:Fat", "has no attribute 'Fat'"),
         ("labparts.mixers:LIMIT", "must derive from builder.components.attention.Mixer"),
         ("labparts.mixers:Bare", "must derive from builder.components.attention.Mixer"),
-        ("builder.components.norm.rmsnorm:RMSNorm", "is no component of attention or ffn"),
+        ("builder.components.norm.rmsnorm:RMSNorm", "is no component of attention or ssm or recurrent or ffn"),
         (":Far", "can't be imported"),
         (".mixers:Far", "can't be imported"),
         ("labparts.mixers:", "can't be imported"),
