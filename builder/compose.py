@@ -110,6 +110,9 @@ def _adapted(argument: str) -> str:
         return argument
     group, _, package = match["key"].partition("@")
     if group == "sweep":  # conf/sweep describes the sweeper, not a run
+        there = sorted(file.stem for file in (CONF / "sweep").glob("*.yaml"))
+        if argument.partition("=")[2] not in there:
+            raise ArchlabError(f"sweep: found {argument.partition('=')[2]}; one of {', '.join(there)}")
         return f"+sweep@hydra.sweeper={argument.partition('=')[2]}"
     if group.startswith("sweep."):
         return f"++hydra.sweeper.{argument.removeprefix('sweep.')}"

@@ -120,6 +120,12 @@ def test_a_right_sweep_over_groups_exits_0(command: Command, jobs: Any):
     assert [config["output"]["name"].rpartition("/")[2] for config in ran] == ["0", "1"]
 
 
+def test_a_sweep_of_another_job_is_hydras(command: Command):
+    ran: list[int] = []
+    assert command(lambda config: ran.append(config["seed"]), "check", "-m", "seed=3,4") == 0
+    assert ran == [3, 4]
+
+
 def test_a_sweep_over_a_config_without_output_runs(command: Command):
     prompts: list[str] = []
     assert command(lambda config: prompts.append(config["prompt"]), "generate", "-m", "run=x", "prompt=a,b") == 0

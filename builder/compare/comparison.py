@@ -132,6 +132,8 @@ def _row(configuration: Configuration, spec: CompareSpec, higher: bool) -> Row:
 
 
 def _refusal(rows: Sequence[Row], able: Sequence[Row], asked: Sequence[Match]) -> str:
+    if len(rows) == 1:
+        return "one configuration, beside no other"
     if len(able) < 2:
         return f"{len(able)} of {len(rows)} configurations have completed runs that all have a number"
     unlike = [match.what for match in asked if match.alike is not True]

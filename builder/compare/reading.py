@@ -16,7 +16,7 @@ import yaml
 from builder.errors import ArchlabError
 from builder.experiments.metrics import read_metrics
 
-from .run import ABSENT, RUNNING, Run, series
+from .run import ABSENT, COMPLETED, DAMAGED, RUNNING, Run, series
 from .yaml_values import parse
 
 SILENCE = 600
@@ -90,7 +90,12 @@ def _read(folder: Path) -> Run:
     except (OSError, ValueError):
         rows = []
         faults.append("metrics.jsonl can't be read")
+    if not summary and (folder / "summary.json").exists():
+        faults.append("summary.json can't be read")
     state = str(summary.get("status", RUNNING if text else ABSENT))
+    if state == COMPLETED and not config:
+        faults.append("config.yaml is gone" if not text else "nothing is known of its config")
+    state = DAMAGED if faults and state in (COMPLETED, RUNNING) else state
     best = folder / "checkpoints" / "best.ckpt"
     costs = summary.get("ledger")
     typed, apart = _typed(folder)

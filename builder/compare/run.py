@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 COMPLETED, FAILED, INTERRUPTED, RUNNING, ABSENT = "completed", "failed", "interrupted", "running", "not started"
+DAMAGED = "damaged"
 """The states of a run; `not started` is a job that a sweep planned and that left no folder."""
 
 AXES = ("step", "tokens", "flops")

@@ -226,6 +226,8 @@ def test_what_stands_beside_resume_is_refused(sweep, tmp_path):
     ("words", "text"),
     [
         (("sweep.dri=true",), "sweep.dri: found true"),
+        (("sweep=nan",), "sweep: found nan; one of kv_heads"),
+        (("model/attention=1,2",), "no point of the sweep can run"),
         (("sweep.search={space: {seed: 3}}",), "sweep.search.space.seed"),
         (("sweep.search={space: {model.d_model: {low: 8}}}",), "sweep.search.space.model.d_model"),
         (("sweep.search={space: {data.path: [a]}}",), "data.path: found a value on the command line too"),
