@@ -100,15 +100,11 @@ def _in_a_process(job: Job) -> tuple[str, bool]:
     process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash))
     watch = _watch(job)
     pruned = None
-    with _terminated_with(process) as asked:
+    with _listening(process) as asked:
         process.start()
         while process.is_alive():
-            try:
-                process.join(LOOK if watch else None)
-                pruned = pruned or (watch() if watch else None)
-            except KeyboardInterrupt:  # the terminal has sent it to the job too, which writes a checkpoint
-                asked.append(signal.SIGINT)
-                continue
+            process.join(LOOK if watch else None)
+            pruned = pruned or (watch() if watch else None)
             if pruned and process.is_alive():
                 process.terminate()
                 process.join()
@@ -144,25 +140,27 @@ def _forking() -> Any:
 
 
 @contextmanager
-def _terminated_with(process: Any) -> Iterator[list[int]]:
-    """Passes SIGTERM on, as a scheduler sends it, so that the job can write a checkpoint before it ends; which signals
-    there were."""
+def _listening(process: Any) -> Iterator[list[int]]:
+    """Which signals there were. SIGTERM, as a scheduler sends it, is passed on, so that the job can write a checkpoint;
+    the terminal has sent Ctrl-C to the job too."""
     asked: list[int] = []
 
-    def pass_on(number: int, frame: Any) -> None:
+    def hear(number: int, frame: Any) -> None:
         asked.append(number)
-        with suppress(ProcessLookupError, AttributeError):  # it has ended, or not begun
-            process.terminate()
+        if number == signal.SIGTERM:
+            with suppress(ProcessLookupError, AttributeError):  # it has ended, or not begun
+                process.terminate()
 
     try:
-        before = signal.signal(signal.SIGTERM, pass_on)
+        before = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
     except ValueError:  # no main thread: then signals aren't this one's to take
         yield asked
         return
     try:
         yield asked
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _status(job: Job, code: int) -> str:

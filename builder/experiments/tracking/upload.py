@@ -94,7 +94,7 @@ def _send(folder: Path) -> Fate:
     said = ""
     while left:
         said = _sync(left)
-        cut = [part for part in left if f'"{part.path.resolve()}": {_CUT}' in said]
+        cut = [part for part in left if f'{part.path.name}": {_CUT}' in said]  # its path is relative or not
         for part in cut:  # a kill has cut its last record, and all that is before it was sent
             part.mark_sent()
         left = [part for part in left if not part.sent]  # the command ends with 0 either way: its mark is what counts

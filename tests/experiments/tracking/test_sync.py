@@ -88,7 +88,10 @@ def test_without_a_key_it_says_how_to_log_in(tmp_path, monkeypatch):
     assert "`wandb login`" in fate.fault
 
 
-def test_a_run_that_was_killed_is_sent_as_far_as_it_was_written(tmp_path, service):
+@pytest.mark.parametrize("inside", [True, False])
+def test_a_run_that_was_killed_is_sent_as_far_as_it_was_written(inside, tmp_path, service, monkeypatch):
+    """Wherever it is called: W&B names what it can't send by a path from there."""
+    monkeypatch.chdir(tmp_path if inside else "/")
     folder = logged(tmp_path)
     (part,) = parts(folder.path)
     written = part.log.read_bytes()
