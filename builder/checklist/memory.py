@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from builder.finding import Finding, Status
 from builder.memory import PARTS, SPARE, Forecast, Forecaster, told
-from builder.spec import RunSpec
 
 from .subject import Subject
 
@@ -14,15 +13,16 @@ from .subject import Subject
 def check(subject: Subject) -> Finding:
     """The memory of one rank at the worst moment of a step, against what its device has."""
     try:
-        return _judged(subject.spec)
+        return judge(Forecaster(subject.spec))
     except Exception as error:  # a component that asks for numbers while there are none, or of another house
         said = str(error).splitlines()[0] if str(error) else "no message"
         rule = f"the step can't be played through without computing it: {type(error).__name__}: {said}"
         return Finding(Status.UNKNOWN, 1, "batch", "no memory forecast", rule)
 
 
-def _judged(spec: RunSpec) -> Finding:
-    forecaster = Forecaster(spec)
+def judge(forecaster: Forecaster) -> Finding:
+    """The verdict on what is forecast of a run, and what would make it fit."""
+    spec = forecaster.spec
     expected = forecaster.at(forecaster.chosen)
     found = f"{told(expected.peak.total)} of memory a rank"
     parts = ", ".join(f"{part} {told(size)}" for part in PARTS if (size := getattr(expected.peak, part)))

@@ -9,10 +9,12 @@ from dataclasses import replace
 from builder.bench.contender import Ours
 from builder.bench.settings import BenchSpec, workload
 from builder.bench.work import TrainingStep
-from builder.memory import Forecaster, told
+from builder.checklist.memory import judge
+from builder.finding import Status
+from builder.memory import Forecaster
 from builder.spec import RunSpec
 
-from .plan import Plan, Planned, numbered
+from .plan import Plan, Planned, in_one_line, numbered
 
 PATIENCE = 30.0
 """Seconds that the forecasts of all points may take together: the largest points come first."""
@@ -65,14 +67,8 @@ def _forecast(spec: RunSpec) -> tuple[int | None, str]:
         forecast = forecaster.at(forecaster.chosen)
     except Exception:  # a component that asks for numbers while there are none: the job's own check will say so
         return None, ""
-    need, device = forecast.peak.total, forecast.device
-    if forecast.fits is False and not spec.compile:
-        fix = "batch.micro_batch=auto" if forecast.lasting.total < (device.memory or 0) else "a smaller model"
-        return (
-            need,
-            f"batch: found {told(need)} of memory a rank; {device.name} has {told(device.memory or 0)}; fix: {fix}",
-        )
-    return need, ""
+    verdict = judge(forecaster)
+    return forecast.peak.total, in_one_line([verdict]) if verdict.status is Status.FAIL else ""
 
 
 def _speed(plan: Plan) -> float | None:

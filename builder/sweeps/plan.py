@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from builder.checklist import check
 from builder.data import cache_folder, prepare
-from builder.errors import ArchlabError, ConfigError
+from builder.errors import ArchlabError, ConfigError, Problem
+from builder.finding import Finding
 from builder.ledger import ledger
 from builder.load import load
 from builder.spec import RunSpec
@@ -163,16 +164,17 @@ def _judged(spec: RunSpec, verdicts: dict[str, str]) -> str:
         return verdicts[key]
     alike = spec.model_copy(update={"seed": 0}).hash
     if alike not in verdicts:
-        failures = check(spec, probes=False, trains=False).failures
-        verdicts[alike] = "; ".join(
-            f"{finding.path}: found {finding.found}; {finding.rule}" + (f"; fix: {finding.fix}" if finding.fix else "")
-            for finding in failures
-        )
+        verdicts[alike] = in_one_line(check(spec, probes=False, trains=False).failures)
     return verdicts[alike]
 
 
-def in_one_line(error: ArchlabError) -> str:
-    """What a table has room for: every problem, with what to write."""
-    problems = error.problems if isinstance(error, ConfigError) else ()
-    lines = [f"{p.path}: found {p.found}; {p.rule}" + (f"; fix: {p.fix}" if p.fix else "") for p in problems]
-    return "; ".join(lines) or " ".join(str(error).split())
+def in_one_line(said: ArchlabError | Iterable[Problem | Finding]) -> str:
+    """What a table has room for: every problem or finding, with what to write."""
+    if isinstance(said, ArchlabError) and not isinstance(said, ConfigError):
+        return " ".join(str(said).split())
+    faults = said.problems if isinstance(said, ConfigError) else said
+    lines = [
+        f"{fault.path}: found {fault.found}; {fault.rule}" + (f"; fix: {fault.fix}" * bool(fault.fix))
+        for fault in faults
+    ]
+    return "; ".join(lines)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -58,7 +58,8 @@ def _swept(
     if spec.resume:
         folder = _old(spec, typed)
         spec, typed = _kept(folder)
-        return _run(spec, typed, folder, config, loader, launcher, console, planned=True)
+        with _alone(folder) if spec.search else nullcontext():  # jobs are shared by processes, trials are not
+            return _run(spec, typed, folder, config, loader, launcher, console, planned=True)
     folder = Path(config.hydra.sweep.dir)
     with _claimed(folder):
         return _run(spec, typed, folder, config, loader, launcher, console, planned=False)
@@ -145,9 +146,19 @@ def _old(spec: SweepSpec, words: list[str]) -> Path:
 
 
 @contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Holds a sweep against other processes; raises ArchlabError when one has it."""
+    try:
+        with held(folder, SWEEP, wait=0):
+            yield
+    except Taken:
+        rule = f"choose another folder, or go on with it once that has ended: sweep.resume={folder}"
+        raise ArchlabError(f"hydra.sweep.dir: another sweep is at work in {folder}; {rule}") from None
+
+
+@contextmanager
 def _claimed(path: Path) -> Iterator[None]:
     """Makes the folder of a new sweep, which no other one has or gets; an empty one is not left behind."""
-    rule = f"choose another one, or go on with a sweep: sweep.resume={path}"
     try:
         (path / FOLDER).mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -155,13 +166,11 @@ def _claimed(path: Path) -> Iterator[None]:
             f"hydra.sweep.dir: {path} can't be made ({error.strerror}); choose another output.root"
         ) from None
     try:
-        with held(path, SWEEP, wait=0):
+        with _alone(path):
             if any(file.name != FOLDER for file in path.iterdir()):
+                rule = f"choose another one, or go on with a sweep: sweep.resume={path}"
                 raise ArchlabError(f"hydra.sweep.dir: {path} holds something already; {rule}")
             yield
-            return
-    except Taken:
-        raise ArchlabError(f"hydra.sweep.dir: another sweep is at work in {path}; {rule}") from None
     finally:
         if path.is_dir() and {file.name for file in path.iterdir()} <= {FOLDER}:
             shutil.rmtree(path, ignore_errors=True)

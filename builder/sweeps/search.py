@@ -36,10 +36,11 @@ class Search:
         self._study = optuna.create_study(
             storage=optuna.storages.JournalStorage(backend),
             study_name=folder.name,
-            sampler=samplers[spec.sampler](seed=spec.seed),
             pruner=pruners[spec.prune]() if spec.prune else optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
+        before = len(self._study.trials)  # so that a search that goes on doesn't draw again what it drew
+        self._study.sampler = samplers[spec.sampler](seed=spec.seed + before)
 
     @property
     def left(self) -> int:

@@ -12,11 +12,13 @@ import builder.sweeps.costs
 from builder import compose, ledger
 from builder.compose import CONF, prepare
 from builder.errors import ArchlabError
+from builder.experiments.folder import RunFolder
 from builder.memory import forecast
 from builder.sweeps import plan, render
 from builder.sweeps.axes import points
 from builder.sweeps.composer import Composer
 from builder.sweeps.costs import costed
+from builder.sweeps.run import _launch
 from builder.sweeps.spec import SweepSpec
 from tests.tiny_run import overrides
 
@@ -76,7 +78,14 @@ def test_what_a_point_holds_is_asked_of_its_config(composer):
     assert not composer.holds((("model/ffn", "none_such"),), "model.n_layers", 4)
 
 
-def test_200_points_of_which_30_are_invalid_and_10_the_same_as_others(planned):
+class Recorder:
+    """A launcher that launches nothing."""
+
+    def launch(self, batch, initial_job_idx):
+        self.batch = batch
+
+
+def test_200_points_of_which_30_are_invalid_and_10_the_same_as_others(planned, tmp_path):
     right = [{"model.n_layers": layers, "seed": seed} for layers in range(1, 9) for seed in range(20)]
     wrong = [{"model.attention.n_kv_heads": 3, "seed": seed} for seed in range(10)]  # of 2 heads
     wrong += [{"model.d_model": 3, "seed": seed} for seed in range(10)]
@@ -91,6 +100,15 @@ def test_200_points_of_which_30_are_invalid_and_10_the_same_as_others(planned):
     said = " ".join(point.reason for point in made.of("invalid"))
     assert [said.count(key) for key in ("n_kv_heads: found 3", "none_such", "d_fff: found 8")] == [10, 5, 5]
     assert all(point.hash == made.jobs[point.same_as].hash for point in made.of("duplicate"))
+    folder, launcher = tmp_path / "out" / "main" / "sweep", Recorder()
+    made.write(folder, words=[], spec={})
+    _launch(folder, launcher)  # and what is handed to the launcher
+    places = [word for words in launcher.batch for word in words if word.startswith("++output.name=")]
+    assert places == [f"++output.name=sweep/{job}" for job in range(160)]
+    for job in (3, 77):
+        RunFolder(folder / str(job)).summarise("completed")
+    _launch(folder, launcher)
+    assert len(launcher.batch) == 158
 
 
 def test_points_that_resolve_to_the_same_run_are_launched_once(planned):

@@ -1,4 +1,4 @@
-"""Whole sweeps: jobs that fail, die or are stopped, a sweep that is killed and gone on with, launchers, searches."""
+"""Whole sweeps: jobs that fail, die or are stopped, a sweep that is killed and gone on with, launchers."""
 
 import json
 import os
@@ -6,43 +6,16 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from builder.cli import main
 from builder.compose import ROOT
-from builder.sweeps import plan
 from recipes import train
+from tests.sweeps.folders import statuses, sweeps
 from tests.tiny_run import checkpoint, overrides, rows, same, summary
 
 FAULT = "callbacks.fault._target_=tests.sweeps.faulty.Fault"
-
-
-@pytest.fixture
-def sweep(tmp_path, monkeypatch, capfd):
-    """Runs a sweep of the tiny run in this process; gives (exit code, what it printed)."""
-
-    def run(*words: str, tiny: bool = True) -> tuple[int, str]:
-        typed = [*(overrides(tmp_path) if tiny else ()), *words]
-        monkeypatch.setattr(sys, "argv", ["train", "-m", *typed])
-        code = 0
-        try:
-            main(train.job, "train")
-        except SystemExit as end:
-            code = int(end.code or 0)
-        out, err = capfd.readouterr()
-        return code, out + err
-
-    return run
-
-
-def sweeps(tmp_path) -> list[Path]:
-    return sorted(path.parent for path in tmp_path.glob("out/main/*/plan.json"))
-
-
-def statuses(folder: Path) -> list[str]:
-    return [row["status"] for row in json.loads((folder / "jobs.json").read_text())]
 
 
 def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_path):
@@ -257,46 +230,3 @@ def test_jobs_at_once_by_joblib(sweep, tmp_path):
     code, said = sweep(*words)
     (folder,) = sweeps(tmp_path)
     assert code == 1 and statuses(folder) == ["completed", "failed"], said
-
-
-def test_a_search_chooses_judges_and_tells(sweep, tmp_path):
-    """An objective that isn't there costs no trial; what the others reach is told to Optuna."""
-    optuna = pytest.importorskip("optuna")
-    space = "{seed: [3, 4], optimizer.lr: {low: 1e-4, high: 1e-1, log: true}, objective.name: [next_token, none_such]}"
-    code, said = sweep(f"sweep.search={{sampler: random, trials: 4, at_once: 2, seed: 1, space: {space}}}")
-    (folder,) = sweeps(tmp_path)
-    points = plan.points_of(plan.read(folder))
-    backend = optuna.storages.journal.JournalFileBackend(str(folder / "search.journal"))
-    study = optuna.load_study(study_name=folder.name, storage=optuna.storages.JournalStorage(backend))
-    assert len(points) == len(study.trials) > 4 and {point.status for point in points} == {"planned", "invalid"}, said
-    assert [point.status for point in points].count("planned") == 4  # an invalid one is drawn again
-    for point, trial in zip(points, study.trials, strict=True):
-        if point.status == "invalid":
-            assert trial.state.name == "FAIL" and "none_such" in point.reason
-        else:
-            assert trial.value == min(row["val/loss"] for row in rows(folder / str(point.job)) if "val/loss" in row)
-            assert f"optimizer.lr={trial.params['optimizer.lr']}" in point.overrides
-    assert code == 1  # for the invalid ones
-    assert f"lowest val/loss: {study.best_value:.4g}" in " ".join(said.split())
-
-
-def test_a_run_that_is_worse_than_others_were_is_pruned(tmp_path):
-    pytest.importorskip("optuna")
-    from builder.sweeps.search import Search
-    from builder.sweeps.spec import SearchSpec
-
-    search = Search(SearchSpec(space={"seed": {"low": 0, "high": 99}}, trials=9, at_once=7, prune="median"), tmp_path)
-    asked = search.ask()
-    said = {}
-    for number, _ in asked:
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        worse = 1.0 if number < 6 else 9.0
-        lines = [{"step": step, "val/loss": worse - step / 100} for step in (4, 8)]
-        (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-        said[number] = search.watch(number, folder)()
-        search.tell(number, "pruned" if said[number] else "completed", folder)
-    assert [said[number] for number in range(6)] == [None] * 6
-    assert said[6] == "val/loss 8.96 at step 4 is worse than what earlier runs had there"
-    assert [trial.state.name for trial in search._study.trials] == ["COMPLETE"] * 6 + ["PRUNED"]
-    assert search.left == 2
