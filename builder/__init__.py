@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .component import Component, Config, Room, Site, refuse
     from .compose import compose
     from .errors import ArchlabError, ConfigError
+    from .experiments.attention_capture import Captured, capture_attention
     from .experiments.run import Run, load_run
     from .finding import Finding, Status
     from .generation import GenerateResult, generate
@@ -31,6 +32,7 @@ _HOMES = {
     "component": ("Component", "Config", "Room", "Site", "refuse"),
     "compose": ("compose",),
     "errors": ("ArchlabError", "ConfigError"),
+    "experiments.attention_capture": ("Captured", "capture_attention"),
     "experiments.run": ("Run", "load_run"),
     "finding": ("Finding", "Status"),
     "generation": ("GenerateResult", "generate"),
@@ -45,6 +47,7 @@ _HOMES = {
 _WHERE = {name: module for module, names in _HOMES.items() for name in names}
 __all__ = [
     "ArchlabError",
+    "Captured",
     "Component",
     "Config",
     "ConfigError",
@@ -60,6 +63,7 @@ __all__ = [
     "Site",
     "Status",
     "build",
+    "capture_attention",
     "check",
     "compose",
     "export_hf",

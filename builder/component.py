@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
@@ -37,10 +37,12 @@ class Config(BaseModel):
 class Site:
     """Where a component stands: the facts it shares with its model, handed down once at build.
 
-    `norm` and `position` are the model's own choices: what a part left out of a slot means. `writes` counts
-    the parts of all layers, each of which adds to the residual stream: 2 L in a Transformer. `n_heads` is told to a
-    position scheme alone: the query heads of the mixers that use it, None when they differ or have none. `copies` is
-    told to the ffns of a mixture alone: through how many of them a token passes.
+    `causal`: no output may tell of a later token, but for what stands in a `prefix`, where there is one. `norm` and
+    `position` are the model's own choices: what a part left out of a slot means. `writes` counts the parts of all
+    layers, each of which adds to the residual stream: 2 L in a Transformer. `n_heads` is told to a position scheme
+    alone: the query heads of the mixers that use it, None when they differ or have none. `copies` is told to the ffns
+    of a mixture alone: through how many of them a token passes. `together` holds the modules that several layers of a
+    tower use, under keys of their own.
     """
 
     d_model: int
@@ -52,8 +54,15 @@ class Site:
     deploy_length: int
     norm: Config
     position: Config
+    prefix: bool = False
     n_heads: int | None = None
     copies: int = 1
+    together: dict[Any, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def two_sided(self) -> bool:
+        """Whether some queries see what stands behind them: all of an encoder's, and those of a prefix."""
+        return self.prefix or not self.causal
 
 
 _Config = Config  # the name means another thing inside Component
@@ -99,10 +108,13 @@ def _fault(key: str, found: object, rule: str, fix: str) -> InitErrorDetails:
 
 
 class Room:
-    """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room."""
+    """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room.
 
-    def __init__(self, *rooms: str):
-        self.rooms = rooms
+    `default` is the name that is meant where none is given; None: it must be.
+    """
+
+    def __init__(self, *rooms: str, default: str | None = None):
+        self.rooms, self.default = rooms, default
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda config: config.model_dump())
@@ -117,6 +129,8 @@ class Room:
             return value
         valid = sorted(name for room in self.rooms for name in registry.names(room))
         rule = f"a slot is {{name: ..., its own knobs}}; names: {', '.join(valid)}"
+        if isinstance(value, dict) and self.default is not None:
+            value = {"name": self.default} | value
         if not isinstance(value, dict) or "name" not in value:
             raise PydanticCustomError("not_a_slot", "{rule}", {"rule": rule})
         name = value["name"]

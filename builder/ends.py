@@ -1,13 +1,16 @@
-"""The two ends of a model: how tokens become vectors, and vectors logits."""
+"""Where a model begins, and which head it ends in where a config names none."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveFloat, field_validator
+from pydantic import Field, PositiveFloat, PositiveInt, field_validator
 
 from .component import Config, Room, refuse
 from .section import Section
+
+LANGUAGE_MODEL = "language_model"
+"""The head of a model that says nothing of it."""
 
 Probability = Annotated[float, Field(ge=0, lt=1)]
 
@@ -18,11 +21,14 @@ class EmbeddingSpec(Section):
     dropout     of the embedded tokens, in training
     scale       their factor: a number, sqrt_d_model (Vaswani et al. 2017), or None
     norm        of what enters the layers, positions included (Dettmers et al. 2022); None: none
+    types       kinds of tokens, each with a vector that is added, as for the two sentences of a pair (Devlin et al.
+                2019); None: all are of one kind
     """
 
     dropout: Probability = 0.0
     scale: PositiveFloat | Literal["sqrt_d_model"] | None = None
     norm: Annotated[Config, Room("norm")] | None = None
+    types: PositiveInt | None = None
 
     @field_validator("scale", mode="before")
     @classmethod
@@ -37,28 +43,8 @@ class EmbeddingSpec(Section):
         return d_model**0.5 if isinstance(self.scale, str) else self.scale
 
     def draw(self, positions: bool) -> str:
-        """What enters the layers, as the checklist draws it: E the table, t the token, P the positions, if added."""
+        """What enters the layers, as the checklist draws it: E the table, t the token, K[k] the vector of its kind, P
+        the positions, where they are added."""
         factor = "" if self.scale is None else "sqrt(d) " if isinstance(self.scale, str) else f"{self.scale:.4g} "
-        drawn = f"{factor}E[t] + P" if positions else f"{factor}E[t]"
+        drawn = f"{factor}E[t]" + " + K[k]" * (self.types is not None) + " + P" * positions
         return f"x = {drawn}" if self.norm is None else f"x = norm({drawn})"
-
-
-class HeadSpec(Section):
-    """How vectors become logits.
-
-    bias        one number per vocabulary row (chapter 3.7)
-    scale       the factor of the logits, bias included; None: 1
-    softcap     cap tanh(logits / cap), after the scale: no logit passes the cap (Gemma 2); None: no cap
-    """
-
-    bias: bool = False
-    scale: PositiveFloat | None = None
-    softcap: PositiveFloat | None = None
-
-    def draw(self) -> str:
-        """The logits as the checklist draws them: h what leaves the layers, W the weight."""
-        logits = "(W h + b)" if self.bias and (self.scale or self.softcap) else "W h + b" if self.bias else "W h"
-        logits = logits if self.scale is None else f"{self.scale:.4g} {logits}"
-        if self.softcap is not None:
-            logits = f"{self.softcap:g} tanh({logits} / {self.softcap:g})"
-        return f"logits = {logits}"

@@ -30,20 +30,33 @@ _RULES = {
 
 
 def load(config: Mapping[str, Any]) -> RunSpec:
-    """The RunSpec that a plain dict describes; `vocab_size: null` becomes the tokenizer's size, and a multiplier that
-    belongs to the init and is left open what that makes it.
+    """The RunSpec that a plain dict describes; the tokenizer gets the special tokens that the objective writes,
+    `vocab_size: null` becomes the tokenizer's size, and a multiplier that belongs to the init and is left open what
+    that makes it.
 
     Raises ConfigError with every problem found.
     """
     if strange := list(_strange(config)):
         raise ConfigError(strange)
     config = meet(deepcopy(dict(config)))  # what the caller does to it later doesn't reach the spec
-    spec = read(RunSpec, config, also=targets.problems(config))
+    spec = _with_specials(read(RunSpec, config, also=targets.problems(config)))
     if spec.model.vocab_size is None:
         tokenizer: Any = spec.tokenizer
         model = spec.model.model_copy(update={"vocab_size": tokenizer.size})
         spec = spec.model_copy(update={"model": model})
     return spec.model_copy(update={"model": completed(spec.model)})
+
+
+def _with_specials(spec: RunSpec) -> RunSpec:
+    """`spec` with the special tokens of its objective in its tokenizer."""
+    tokenizer: Any = spec.tokenizer
+    wanted = spec.objective.component.specials(spec.objective)
+    more = tuple(name for name in wanted if name not in tokenizer.specials)
+    if not more:
+        return spec
+    return spec.model_copy(
+        update={"tokenizer": tokenizer.model_copy(update={"specials": (*tokenizer.specials, *more)})}
+    )
 
 
 def read(schema: type[S], config: Mapping[str, Any], also: list[Problem] | None = None) -> S:
@@ -174,20 +187,20 @@ def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | No
     field = parent.model_fields.get(key)
     annotation = field.annotation if field else None
     for section in getattr(annotation, "__args__", (annotation,)):  # a section, also where something else may stand
-        if isinstance(section, type) and issubclass(section, BaseModel) and not _rooms(field):
+        if isinstance(section, type) and issubclass(section, BaseModel) and _room(field) is None:
             return section
-    rooms = _rooms(field) if field else registry.LAYER_ROOMS
-    name = node.get("name") if isinstance(node, Mapping) else None
+    room = _room(field) if field else Room(*registry.LAYER_ROOMS)
+    name = node.get("name", room.default) if isinstance(node, Mapping) and room is not None else None
     try:
-        return Room(*rooms).config_class(name) if rooms and isinstance(name, str) else None
+        return room.config_class(name) if room is not None and isinstance(name, str) else None
     except registry.UnknownName:
         return None
 
 
-def _rooms(field: Any) -> tuple[str, ...]:
-    """The rooms of a field annotated as a slot, also as `slot | None`."""
+def _room(field: Any) -> Room | None:
+    """The room of a field annotated as a slot, also as `slot | None`."""
     marks = [*field.metadata, *(m for arg in getattr(field.annotation, "__args__", ()) for m in _metadata(arg))]
-    return next((mark.rooms for mark in marks if isinstance(mark, Room)), ())
+    return next((mark for mark in marks if isinstance(mark, Room)), None)
 
 
 def _metadata(annotation: Any) -> tuple[Any, ...]:

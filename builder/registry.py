@@ -21,6 +21,8 @@ ROOMS = {
     "block": "components/block",
     "residual": "components/residual",
     "init": "components/init",
+    "head": "components/head",
+    "pooling": "components/pooling",
     "router": "components/router",
     "kernel": "components/kernel",
     "objective": "training/objective",

@@ -1,21 +1,16 @@
-"""What a config may say: RunSpec and its sections, frozen and strictly typed."""
+"""What a config may say of a run: RunSpec, its sections and its architecture, frozen and strictly typed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
-from torch.nn import ModuleDict
+from pydantic import Field, NonNegativeInt, field_validator, model_validator
 
+from .architecture import ModelSpec
 from .budget import BudgetSpec
-from .component import Config, Room, Site, refuse_all
-from .ends import EmbeddingSpec, HeadSpec
+from .component import Config, Room, refuse_all
 from .frozen import FrozenDict
 from .identity import fingerprint
-from .layers import LayerSpec, Part, written_out
-from .registry import LAYER_ROOMS
 from .section import Section
 from .sections import BatchSpec, EmaSpec, GuardSpec, OutputSpec, SampleSpec
 
@@ -34,141 +29,6 @@ EXECUTION = (
     *(f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")),
 )
 """How a run is computed, not what: a run may go on under others, since its steps stay those of the same batches."""
-
-Slot = Annotated[Config, Room(*LAYER_ROOMS)]
-
-
-class ModelSpec(Section):
-    """An architecture. Besides these keys it holds the slots its pattern names: `attention`, `ffn`, or any other name.
-
-    vocab_size      rows of the embedding; None: the tokenizer's size
-    train_length    tokens a training sequence holds
-    deploy_length   tokens a generation may reach, prompt and answer together
-    pattern         the layers, tiled over n_layers; each is mixer [+ ffn], parts named by slot; `3 * a+b` is a+b thrice
-    final_norm      None: as the block needs it
-    """
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
-    __pydantic_extra__: dict[str, Slot]
-
-    kind: Literal["decoder"] = "decoder"
-    d_model: PositiveInt
-    n_layers: PositiveInt
-    vocab_size: PositiveInt | None = None
-    tie_embeddings: bool = True
-    train_length: PositiveInt
-    deploy_length: PositiveInt
-    pattern: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("attention+ffn",)
-    norm: Annotated[Config, Room("norm")]
-    block: Annotated[Config, Room("block")]
-    position: Annotated[Config, Room("position")]
-    init: Annotated[Config, Room("init")]
-    embedding: EmbeddingSpec = EmbeddingSpec()
-    head: HeadSpec = HeadSpec()
-    final_norm: bool | None = None
-
-    @property
-    def slots(self) -> dict[str, Config]:
-        """The slots that a pattern may name."""
-        return dict(self.__pydantic_extra__)
-
-    @property
-    def causal(self) -> bool:
-        return self.kind == "decoder"
-
-    @property
-    def ends_in_norm(self) -> bool:
-        """Whether a norm stands between the last layer and the head."""
-        needed: bool = self.block.component.needs_final_norm
-        return needed if self.final_norm is None else self.final_norm
-
-    @property
-    def layers(self) -> tuple[LayerSpec, ...]:
-        """Every layer, the pattern tiled over n_layers."""
-        parts = {entry: self._parts(entry) for entry in dict.fromkeys(self.pattern)}
-        period = len(self.pattern)
-        return tuple(LayerSpec(index, parts[self.pattern[index % period]]) for index in range(self.n_layers))
-
-    @property
-    def kinds(self) -> dict[str, tuple[LayerSpec, ...]]:
-        """The layers by kind, as the pattern writes it."""
-        found: dict[str, tuple[LayerSpec, ...]] = {}
-        for layer in self.layers:
-            found[str(layer)] = (*found.get(str(layer), ()), layer)
-        return found
-
-    @property
-    def writes(self) -> int:
-        """How many parts add to the residual stream, over all layers: 2 L in a Transformer."""
-        return sum(len(layer.parts) for layer in self.layers)
-
-    def site(self, layer: int) -> Site:
-        """The facts that layer number `layer` shares with the model."""
-        return Site(
-            d_model=self.d_model,
-            layer=layer,
-            n_layers=self.n_layers,
-            writes=self.writes,
-            causal=self.causal,
-            train_length=self.train_length,
-            deploy_length=self.deploy_length,
-            norm=self.norm,
-            position=self.position,
-        )
-
-    @property
-    def schemes(self) -> dict[str, Config]:
-        """The position schemes: the model's under `model`, then those that mixer slots have of their own."""
-        own = {slot: config.component.position_of(config) for slot, config in self.mixers.items()}
-        return {"model": self.position} | {slot: config for slot, config in own.items() if config is not None}
-
-    def scheme_of(self, layer: LayerSpec) -> str:
-        """Under which name of `schemes` the scheme of a layer's mixer stands."""
-        slot = layer.parts[0].slot
-        return slot if slot in self.schemes else "model"
-
-    def scheme_site(self, scheme: str) -> Site:
-        """The site of a position scheme, which knows the number of heads that it serves."""
-        schemes = self.schemes
-        served = [c for slot, c in self.mixers.items() if (slot if slot in schemes else "model") == scheme]
-        heads = {count for config in served if (count := config.component.heads_of(config)) is not None}
-        return replace(self.site(0), n_heads=heads.pop() if len(heads) == 1 else None)
-
-    @property
-    def mixers(self) -> dict[str, Config]:
-        """The mixer slots that layers use."""
-        return {layer.parts[0].slot: layer.parts[0].config for layer in self.layers}
-
-    def _parts(self, entry: str) -> tuple[Part, ...]:
-        slots = [name.strip() for name in entry.split("+")]
-        return tuple(Part(self.slots[name].component.part, name, self.slots[name]) for name in slots)
-
-    @field_validator("pattern")
-    @classmethod
-    def _repeats_are_written_out(cls, pattern: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(written_out(pattern))
-
-    @model_validator(mode="after")
-    def _pattern_is_spelled_right(self) -> Self:
-        refuse_all(fault for entry in dict.fromkeys(self.pattern) for fault in self._misspelt(entry))
-        return self
-
-    @model_validator(mode="after")
-    def _slots_have_names_of_their_own(self) -> Self:
-        taken = [slot for slot in self.slots if slot == "model" or hasattr(ModuleDict, slot)]
-        rule = "the name of a slot becomes that of a module, and this one means something there"
-        refuse_all((slot, self.slots[slot].name, rule, "another name, here and in model.pattern") for slot in taken)
-        return self
-
-    def _misspelt(self, entry: str) -> Iterator[tuple[str, str, str, str]]:
-        undefined = [name for part in entry.split("+") if (name := part.strip()) not in self.slots]
-        for name in undefined:
-            rule = f"every part of the pattern is a slot of the model; slots: {', '.join(self.slots) or 'none'}"
-            define = f"define model.{name}={{name: ...}}, or " if name else ""
-            yield "pattern", entry, rule, f"{define}use one of the slots"
-        kinds = [] if undefined else [part.kind for part in self._parts(entry)]
-        if not undefined and kinds not in (["mixer"], ["mixer", "ffn"]):
-            yield "pattern", entry, f"a layer is mixer [+ ffn], not {' + '.join(kinds)}", "e.g. attention+ffn"
 
 
 class RunSpec(Section):

@@ -27,7 +27,7 @@ def job(config: dict[str, Any]) -> None:
     spec, console = load(config), Console()
     if widths:
         refuse(spec, widths)
-    corpus = prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder())
+    corpus = prepare(spec, cache=cache_folder())
     report = check(spec, probes=probes, corpus=corpus)
     costs = ledger(spec.model) if report.ok else None
     if not as_json:

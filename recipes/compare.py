@@ -10,6 +10,7 @@ from rich.console import Console
 
 from builder.cli import main
 from builder.compare import CompareSpec, Comparison, compare, figures, page, pareto, report, scaling, speed
+from builder.compare.along import Along, along
 from builder.compare.changes import Difference, difference
 from builder.compare.changes import render as render_changes
 from builder.compare.changes import section as changes_section
@@ -25,6 +26,7 @@ def job(config: dict[str, Any]) -> None:
     spec, console = read(CompareSpec, config), Console()
     runs = gather(spec)
     found = compare(runs, spec) if runs else None
+    over = along(found, spec.along) if found and spec.along else None
     if found:
         console.print(render(found))
     changes = difference(*(side(name, runs) for name in spec.sides)) if spec.sides else None
@@ -36,7 +38,7 @@ def job(config: dict[str, Any]) -> None:
             console.print(f"scaling law: {law}", highlight=False)
         out = Path(spec.out or Path("outputs", "compare", f"{datetime.now():%Y%m%d-%H%M%S-%f}"))
         try:
-            _write(found, changes, law, spec, out)
+            _write(found, changes, law, spec, out, over)
         except OSError as error:
             raise ArchlabError(f"out: {out} can't be written ({error.strerror}); choose another folder") from None
         shown = out / "page.html" if spec.figures else out / "comparison.json"
@@ -44,12 +46,16 @@ def job(config: dict[str, Any]) -> None:
         _report(found, law, spec, console)
 
 
-def _write(found: Comparison, changes: Difference | None, law: scaling.Law | str, spec: CompareSpec, out: Path) -> None:
+def _write(
+    found: Comparison, changes: Difference | None, law: scaling.Law | str, spec: CompareSpec, out: Path,
+    over: Along | None,
+) -> None:  # fmt: skip
     more = {"scaling_law": law.to_dict() if isinstance(law, scaling.Law) else {"none": law}}
+    more |= {} if over is None else {"along": over.to_dict()}
     write_tables(found, out, more | ({"changes": changes.to_dict()} if changes else {}))
     if spec.figures:
         planes = pareto.planes(found, speed.find(found.rows))
-        figures.write(found, planes, law, out)
+        figures.write(found, planes, law, out, over)
         page.write(found, planes, law, out, [changes_section(changes)] if changes else [])
 
 

@@ -65,10 +65,11 @@ def _bring(source: str, target: str, console: Console) -> None:
 def _send(spec: ConvertSpec, console: Console) -> None:
     run = load_run(str(spec.run), spec.checkpoint or "best")
     dtype = getattr(torch, spec.dtype or "float32")
-    made = export_hf(run.model, spec.out, family=spec.family, dtype=dtype, tokenizer=run.tokenizer)
+    whole = {"tokenizer": run.tokenizer, "labels": run.labels}
+    made = export_hf(run.model, spec.out, family=spec.family, dtype=dtype, **whole)
     for sentence in made.left_out:
         console.out(f"note: {made.model_type} can't say this, which only training would notice: {sentence}")
-    console.out(f"{spec.out} holds a {made.model_type} model; AutoModelForCausalLM.from_pretrained loads it")
+    console.out(f"{spec.out} holds a {made.model_type} model; transformers.{made.architecture} loads it")
 
 
 if __name__ == "__main__":

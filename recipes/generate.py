@@ -1,24 +1,45 @@
-"""Writes text with a trained run: `python -m recipes.generate run=RUNDIR prompt="..." [temperature=0] [top_p=0.9]`."""
+"""Writes text with a trained run: `python -m recipes.generate run=RUNDIR prompt="..." [draft=RUNDIR]`."""
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
+from pydantic import PositiveInt, model_validator
 from rich.console import Console
 
 from builder import ArchlabError, load_run
 from builder.checklist.render import render
 from builder.cli import main
+from builder.component import refuse
+from builder.experiments.attention_maps import write
+from builder.experiments.draft import proposals
+from builder.experiments.run import Run
 from builder.experiments.sample import sample
+from builder.experiments.verbs import answer
 from builder.load import read
 from builder.sections import SampleSpec
 
 
 class GenerateSpec(SampleSpec):
-    """The knobs of generation, the folder of the run, and which of its checkpoints: `best` or `last`."""
+    """The knobs of generation, the folder of the run, and which of its checkpoints: `best` or `last`.
+
+    draft           the folder of a smaller run with the same tokenizer, which proposes tokens; None: nothing does
+    draft_tokens    how many it proposes at a time; None: 4
+    attention       whether what each head looks at is drawn too, into the run folder
+    """
 
     run: str
     checkpoint: str = "best"
+    draft: str | None = None
+    draft_tokens: PositiveInt | None = None
+    attention: bool = False
+
+    @model_validator(mode="after")
+    def _a_draft_is_there_to_propose(self) -> Self:
+        if self.draft is None and self.draft_tokens is not None:
+            refuse("draft_tokens", self.draft_tokens, "nothing reads it while draft is null", "draft=RUNDIR")
+        return self
 
 
 def job(config: dict[str, Any]) -> None:
@@ -28,7 +49,20 @@ def job(config: dict[str, Any]) -> None:
     Console(stderr=True).print(render(run.report, title=f"Checklist of config {run.spec.hash}"))
     if not run.report.ok:
         raise ArchlabError(f"{spec.run}: its checklist fails, see above; nothing was generated")
-    sample(run.model, run.tokenizer, spec, Console())
+    if spec.draft is None:
+        answer(run.model, run.tokenizer, spec, Console(), run.labels)
+    else:
+        sample(run.model, run.tokenizer, spec, Console(), proposals(run, spec.run, spec.draft, spec.draft_tokens))
+    if spec.attention:
+        _draw(run, spec)
+
+
+def _draw(run: Run, spec: GenerateSpec) -> None:
+    """Draws the maps, and says where they are and what they don't say."""
+    folder = Path(spec.run, "attention_maps", "generated")
+    pictures = write(run.model, run.tokenizer, spec.prompt, folder, f", run {Path(spec.run).name}")
+    told = "where each head reads; a weight is no reason: others can give the same output"
+    Console(stderr=True).print(f"{len(pictures)} maps in {folder}: {told}", highlight=False)
 
 
 if __name__ == "__main__":

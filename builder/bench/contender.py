@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from builder.generation import generate
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
@@ -49,6 +50,10 @@ class Contender:
         """(logits (B, 1, V), the state behind them) of one more token (B, 1) in each row."""
         raise NotImplementedError
 
+    def generate(self, tokens: Tensor, new: int) -> Tensor:
+        """The ids (B, N = new) that follow prompts (B, T), greedily, by the call that a user makes."""
+        raise NotImplementedError
+
     @property
     def parameters(self) -> int:
         """How many numbers are trained, a tied table once."""
@@ -88,3 +93,6 @@ class Ours(Contender):
 
     def decode(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self.module(ids, state=state, last_only=True).logits, state
+
+    def generate(self, tokens: Tensor, new: int) -> Tensor:
+        return generate(self.module, tokens, max_new_tokens=new).tokens

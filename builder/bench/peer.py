@@ -56,6 +56,11 @@ class Peer(Contender):
         held = next(key for key in CACHES if output.get(key) is not None)
         return output.logits, {held: output[held]}
 
+    def generate(self, tokens: Tensor, new: int) -> Tensor:
+        knobs = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
+        module: Any = self.module
+        return module.generate(tokens, attention_mask=torch.ones_like(tokens), **knobs)[:, tokens.shape[1] :]
+
 
 def _transformers() -> Any:
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")  # what it says of loading is not about the measurement

@@ -9,6 +9,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 
 from builder.ledger import ledger
+from builder.plain import refuse_others
 from builder.spec import RunSpec
 from builder.training.peaks import peak_of
 
@@ -20,7 +21,7 @@ from .peer import Peer, export
 from .ratio import Ratio, compare
 from .settings import Workload
 from .turns import Measure, Samples, in_turns
-from .work import PARTS, Decode, Prefill, TrainingStep
+from .work import PARTS, Decode, Generate, Prefill, TrainingStep
 
 Tell = Callable[[str], object]
 """Hears, after each measurement, of what it was one."""
@@ -60,12 +61,13 @@ class Result:
 
 def count(work: Workload, peers: bool) -> int:
     """How many measurements `measure` will make."""
-    kinds = 1 + 2 * len(work.batch_sizes)
+    kinds = 1 + 3 * len(work.batch_sizes)
     return (1 + peers) * (1 + kinds * (work.rounds + work.warmup))
 
 
 def measure(spec: RunSpec, work: Workload, peers: bool, tell: Tell) -> Result:
     """Measures what the config describes; raises ArchlabError when it doesn't fit the machine, or has no equal peer."""
+    refuse_others(spec, "recipes.bench")
     costs = ledger(spec.model)
     each = 4 * 4 * costs.params  # weights, gradients and two moments, in float32
     refuse_too_large((1 + peers) * each, work.device)
@@ -121,6 +123,9 @@ def _timings(spec: RunSpec, work: Workload, contenders: list[Contender], tell: T
     for rows in work.batch_sizes:
         decodes: list[Measure] = [Decode(contender, spec, work, rows) for contender in contenders]
         yield timing("decode", rows, rows, decodes)
+    for rows in work.batch_sizes:
+        whole: list[Measure] = [Generate(contender, spec, work, rows) for contender in contenders]
+        yield timing("generate", rows, rows * work.new_tokens, whole)
 
 
 def _shares(step: TrainingStep, rounds: int) -> dict[str, float]:

@@ -140,6 +140,15 @@ class Decode(Generation):
         return (_now(self.work.place) - start) / self.work.new_tokens
 
 
+class Generate(Generation):
+    """The time of a whole answer, prompt and all, by the call that a user makes."""
+
+    def __call__(self) -> float:
+        start = _now(self.work.place)
+        self.contender.generate(self.prompt, self.work.new_tokens)
+        return _now(self.work.place) - start
+
+
 def _now(device: torch.device) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -14,8 +14,10 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The dimensions of the model and of every slot, the tiling of the pattern, the costs, and the budget."""
     model = subject.model
-    rule = f"layers of {', '.join(model.kinds)}"
-    yield Finding(Status.PASS, 1, "model.d_model", f"d {model.d_model}, L {model.n_layers}", rule)
+    for name, tower in model.towers.items():
+        path, found = ("model.d_model", f"d {model.d_model}, ") if not name else (f"model.{name}.n_layers", "")
+        rule = f"layers of {', '.join(tower.kinds)}"
+        yield Finding(Status.PASS, 1, path, f"{found}L {tower.n_layers}", rule)
     yield from _tiling(subject)
     yield from subject.stated_in(1)
     yield from _costs(subject)
@@ -23,11 +25,12 @@ def check(subject: Subject) -> Iterator[Finding]:
 
 
 def _tiling(subject: Subject) -> Iterator[Finding]:
-    layers, period = subject.model.n_layers, len(subject.model.pattern)
-    if layers % period:
-        fix = f"model.n_layers={layers + -layers % period}, if whole rounds are meant"
-        rule = f"the pattern has {period} layers: its last round is cut short"
-        yield Finding(Status.WARN, 1, "model.pattern", f"{layers} layers", rule, fix)
+    for name, tower in subject.model.towers.items():
+        layers, period, where = tower.n_layers, len(tower.pattern), f"model.{name}.".replace("..", ".")
+        if layers % period:
+            fix = f"{where}n_layers={layers + -layers % period}, if whole rounds are meant"
+            rule = f"the pattern has {period} layers: its last round is cut short"
+            yield Finding(Status.WARN, 1, f"{where}pattern", f"{layers} layers", rule, fix)
 
 
 def _costs(subject: Subject) -> Iterator[Finding]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from builder.components.position import Position
 from builder.finding import Finding, Status
+from builder.spec import ModelSpec
 
 from .probes import generation
 from .subject import Subject
@@ -14,16 +15,16 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """The verdict of every scheme on the two lengths; then the proof that a state and padding change nothing."""
     yield from subject.stated_in(3)
-    yield from _of_two_sizes(subject)
-    yield from _unread(subject)
+    for tower in subject.model.towers.values():
+        yield from _of_two_sizes(tower)
+        yield from _unread(tower)
     yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
 
 
-def _of_two_sizes(subject: Subject) -> Iterator[Finding]:
+def _of_two_sizes(model: ModelSpec) -> Iterator[Finding]:
     """Schemes made for a number of heads, whose mixers don't agree on one."""
-    model = subject.model
     for scheme, config in model.schemes.items():
-        parts = [layer.parts[0] for layer in model.layers if model.scheme_of(layer) == scheme]
+        parts = [layer.mixer for layer in model.layers if model.scheme_of(layer) == scheme]
         stated = {part.slot: part.config.component.heads_of(part.config) for part in parts}
         heads = {slot: count for slot, count in stated.items() if count is not None}
         if config.component.needs_heads and len(set(heads.values())) > 1:
@@ -35,16 +36,16 @@ def _of_two_sizes(subject: Subject) -> Iterator[Finding]:
             yield Finding(Status.FAIL, 3, path, found, rule, fix)
 
 
-def _unread(subject: Subject) -> Iterator[Finding]:
+def _unread(model: ModelSpec) -> Iterator[Finding]:
     """Schemes that nobody asks: only the model's is asked to embed, and only that of a slot that uses it to turn."""
-    own = {slot: config for slot, config in subject.model.schemes.items() if slot != "model"}
+    own = {slot: config for slot, config in model.schemes.items() if slot != "model"}
     for slot, config in own.items():
         if _acts(config.component, "embed") and not _acts(config.component, "rotate", "bias"):
             rule = "it writes into the embedded tokens, and there only model.position is asked"
             fix = f"model.position={{name: {config.name}}}, or another scheme for {slot}"
             yield Finding(Status.FAIL, 3, f"model.{slot}.position", f"{config.name}, unread", rule, fix)
-    everyone = {layer.parts[0].slot for layer in subject.model.layers} <= own.keys()
-    scheme = subject.model.position
+    everyone = {layer.mixer.slot for layer in model.layers} <= own.keys()
+    scheme = model.position
     if everyone and _acts(scheme.component, "rotate", "bias") and not _acts(scheme.component, "embed"):
         rule = "every mixer has a scheme of its own, so nobody asks the model's"
         yield Finding(Status.FAIL, 3, "model.position", f"{scheme.name}, unread", rule, "model/position=none")

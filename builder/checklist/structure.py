@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import Any
 
 from builder.components.init import roles
 from builder.components.position import Position
@@ -19,13 +19,16 @@ from .subject import Subject
 def check(subject: Subject) -> Iterator[Finding]:
     """Equal layers drawn as one line, the final norm, the two ends, unused slots, tying, the role of each parameter."""
     model = subject.model
-    for alike in model.kinds.values():
-        yield _drawn(model, alike)
+    for name, tower in model.towers.items():
+        for alike in tower.kinds.values():
+            yield _drawn(name, tower, alike)
+    yield from _shared(model)
     yield _final_norm(model)
     yield from _ends(model)
     for slot in model.slots:
         if slot not in subject.used:
-            rule = f"no layer uses this slot; the pattern is {list(model.pattern)}"
+            patterns = " and ".join(str(list(tower.pattern)) for tower in model.towers.values())
+            rule = f"no layer uses this slot; the pattern is {patterns}"
             fix = f"name {slot} in model.pattern, or leave it out with ~model.{slot}"
             yield Finding(Status.FAIL, 4, f"model.{slot}", f"{model.slots[slot].name}, unused", rule, fix)
     yield from subject.stated_in(4)
@@ -39,19 +42,36 @@ def _untrainable(subject: Subject) -> Iterator[Finding]:
     """Mixers whose kernel isn't there where the trainer trains; `auto` may mean any device."""
     device = {"cpu": "cpu", "gpu": "cuda", "cuda": "cuda"}.get(subject.spec.trainer.get("accelerator", "auto"))
     model = subject.model
-    for slot, config in model.mixers.items() if device else ():
+    readers = {
+        slot: config for tower in model.towers.values() for slot, config in (tower.mixers | tower.crossed).items()
+    }
+    for slot, config in readers.items() if device else ():
         if (why := config.component.untrainable(config, model.site(0), device)) is not None:
             fix = "kernel=null, and the fastest that can is taken, or another trainer"
             yield Finding(Status.FAIL, 4, f"model.{slot}.kernel", f"trainer on {device}", why, fix)
 
 
-def _drawn(model: ModelSpec, alike: Sequence[LayerSpec]) -> Finding:
+def _shared(model: ModelSpec) -> Iterator[Finding]:
+    """Which layers use one set of weights."""
+    for entry in model.shared:
+        places = {name: len(tower.kinds.get("+".join(entry.split()), ())) for name, tower in model.towers.items()}
+        times = max(places.values())
+        found = f"{entry}: one set of weights in {times} layer{'s' * (times > 1)}"
+        if times > 1:
+            yield Finding(Status.PASS, 4, "model.shared", found, "counted once; each layer has a state of its own")
+        else:
+            rule = "nothing is shared with a single layer"
+            yield Finding(Status.WARN, 4, "model.shared", found, rule, "a larger model.n_layers, or model.shared=[]")
+
+
+def _drawn(tower: str, model: ModelSpec, alike: Sequence[LayerSpec]) -> Finding:
     block, layer = model.block, alike[0]
     slots = [part.slot for part in layer.parts]
     steps: str = block.component.draw(block, model.site(layer.index), slots)
     parts = [f"{part.slot} is {part.config.name}" for part in layer.parts]
     parts.append(f"norm is {(getattr(block, 'norm', None) or model.norm).name}")
-    return Finding(Status.PASS, 4, "model.pattern", f"{_where(alike)}: {steps}", ", ".join(parts))
+    path = "model.pattern" if not tower else f"model.{tower}.pattern"
+    return Finding(Status.PASS, 4, path, f"{_where(alike)}: {steps}", ", ".join(parts))
 
 
 def _where(layers: Sequence[LayerSpec]) -> str:
@@ -83,15 +103,12 @@ def _ends(model: ModelSpec) -> Iterator[Finding]:
         adds = model.position.component.embed is not Position.embed
         rule = "what enters the layers" if embedding.norm is None else f"norm is {embedding.norm.name}"
         yield Finding(Status.PASS, 4, "model.embedding", embedding.draw(adds), rule)
-    if head.bias or head.scale is not None or head.softcap is not None:
+    kind: Any = head.component
+    if not kind.plain(head):
         rule = "W is the embedding's table; the rest acts on the logits alone" if tied else "W is the head's own"
-        yield Finding(Status.PASS, 4, "model.head", head.draw(), rule)
-    if head.softcap is not None and (rows := model.vocab_size) is not None:
-        surest = 1 / (1 + (rows - 1) * math.exp(-2 * head.softcap))  # one logit at the cap, the others at its negative
-        if surest < 0.99:
-            rule = f"logits between -{head.softcap:g} and {head.softcap:g} give no token more than {surest:.2g}"
-            fix = f"softcap={math.ceil(math.log(99 * rows) / 2)} or more, or null"
-            yield Finding(Status.WARN, 4, "model.head.softcap", f"{head.softcap:g} for {rows} rows", rule, fix)
+        yield Finding(Status.PASS, 4, "model.head", kind.draw(head), rule)
+    if model.vocab_size is not None:
+        yield from (finding.under("model.head") for finding in kind.judge(head, model.vocab_size))
 
 
 def _unmarked(specimen: Specimen) -> Iterator[Finding]:

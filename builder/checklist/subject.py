@@ -15,6 +15,7 @@ from builder.component import Config, Site
 from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
+from builder.layers import Part
 from builder.ledger import Ledger, ledger
 from builder.spec import ModelSpec, RunSpec
 
@@ -57,6 +58,18 @@ def _with_its_slots(path: str, config: Config, site: Site) -> Iterator[tuple[str
         yield from _with_its_slots(f"{path}.{key}", inner, place)
 
 
+def _of(tower: ModelSpec) -> Iterator[tuple[str, Config, Site]]:
+    """The components of a tower that are asked for their verdict, each at its site."""
+    site = tower.site(0)
+    slots = {part.slot: part.config for layer in tower.layers for part in layer.parts}
+    slots |= {slot: getattr(tower, slot) for slot in ("norm", "block", "init", "head")}
+    slots |= {} if tower.embedding.norm is None else {"embedding.norm": tower.embedding.norm}
+    yield from ((path, config, site) for path, config in slots.items())
+    for scheme, config in tower.schemes.items():
+        path = "position" if scheme == "model" else f"{scheme}.position"
+        yield path, config, tower.scheme_site(scheme)
+
+
 @dataclass(frozen=True)
 class Subject:
     """A run's spec, whether probes are wanted, data and tokenizer as far as they were read, and whether it trains."""
@@ -73,26 +86,27 @@ class Subject:
 
     @cached_property
     def used(self) -> dict[str, Config]:
-        """The slots that some layer uses, in order of use."""
-        return {part.slot: part.config for layer in self.model.layers for part in layer.parts}
+        """The slots that some layer of any tower uses, in order of use."""
+        return {part.slot: part.config for part in self._parts}
 
     @property
     def ffns(self) -> dict[str, Config]:
         """The feed-forward slots that some layer uses."""
-        return {part.slot: part.config for layer in self.model.layers for part in layer.parts if part.kind == "ffn"}
+        return {part.slot: part.config for part in self._parts if part.kind == "ffn"}
+
+    @property
+    def _parts(self) -> list[Part]:
+        return [part for tower in self.model.towers.values() for layer in tower.layers for part in layer.parts]
 
     @cached_property
     def stated(self) -> tuple[Finding, ...]:
-        """What every component says of itself, paths made whole: layers' parts, position schemes, norm, block, init."""
-        model, site = self.model, self.model.site(0)
-        slots = self.used | {slot: getattr(model, slot) for slot in ("norm", "block", "init")}
-        slots |= {} if model.embedding.norm is None else {"embedding.norm": model.embedding.norm}
-        parts = [(path, config, site) for path, config in slots.items()]
-        for scheme, config in model.schemes.items():
-            path = "position" if scheme == "model" else f"{scheme}.position"
-            parts.append((path, config, model.scheme_site(scheme)))
-        every = (nested for part in parts for nested in _with_its_slots(*part))
-        return tuple(finding.under(f"model.{path}") for path, config, at in every for finding in _said(config, at))
+        """What every component says of itself, paths made whole: layers' parts, position schemes, norm, block, init,
+        head; what those of two towers say alike, once."""
+        every = [
+            nested for tower in self.model.towers.values() for part in _of(tower) for nested in _with_its_slots(*part)
+        ]
+        said = (finding.under(f"model.{path}") for path, config, at in every for finding in _said(config, at))
+        return tuple(dict.fromkeys(said))
 
     def stated_in(self, section: int) -> list[Finding]:
         """What components say of themselves in one section."""
@@ -117,10 +131,8 @@ class Subject:
     def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
         if any(finding.status is Status.FAIL for section in (1, 5) for finding in self.stated_in(section)):
             return None, None, None  # a component refuses its site, or a router its experts
-        schemes = self.model.schemes.items()
-        if any(
-            config.component.needs_heads and self.model.scheme_site(name).n_heads is None for name, config in schemes
-        ):
+        schemes = [(tower, *scheme) for tower in self.model.towers.values() for scheme in tower.schemes.items()]
+        if any(c.component.needs_heads and tower.scheme_site(name).n_heads is None for tower, name, c in schemes):
             return None, None, None  # question 3 says which mixers differ
         try:
             with _one_thread():

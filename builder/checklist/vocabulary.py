@@ -27,6 +27,25 @@ def check(subject: Subject) -> Iterator[Finding]:
     rule = f"every id of the data has a row: at most {rows - 1}"
     fix = "" if largest < rows else f"model.vocab_size={max(ids, largest + 1)}"
     yield Finding(_judged(largest < rows), 6, "data", f"largest id {largest}", rule, fix)
+    if subject.corpus.labels:
+        yield from _labels(subject, len(subject.corpus.labels))
+
+
+def _labels(subject: Subject, there: int) -> Iterator[Finding]:
+    """The classes of the head against the labels of the data."""
+    head = subject.model.head
+    knob = head.component.width_of
+    if knob is None:
+        return
+    classes, path = getattr(head, knob), f"model.head.{knob}"
+    if classes == there:
+        yield Finding(Status.PASS, 6, path, f"{classes} classes, {there} labels in the data", "one for each label")
+    elif classes < there:
+        rule = "every label of the data is a class"
+        yield Finding(Status.FAIL, 6, path, f"{classes} classes, {there} labels in the data", rule, f"{path}={there}")
+    else:
+        rule = "a class without a label is never right"
+        yield Finding(Status.WARN, 6, path, f"{classes} classes, {there} labels in the data", rule, f"{path}={there}")
 
 
 def _specials(tokenizer: Tokenizer, rows: int) -> Finding:

@@ -18,11 +18,12 @@ _NOTHING = "#999999"
 def colours(rows: Sequence[Row]) -> list[str]:
     """A colour for each row: told apart at sight where few have anything to show, else along a scale from the first
     rank to the last."""
-    tints = iter(_scale(sum(row.shows for row in rows)))
+    tints = iter(told_apart(sum(row.shows for row in rows)))
     return [next(tints) if row.shows else _NOTHING for row in rows]
 
 
-def _scale(count: int) -> list[str]:
+def told_apart(count: int) -> list[str]:
+    """So many colours: told apart at sight where they are few, else along a scale."""
     if count <= len(_FEW):
         return list(_FEW[:count])
     from matplotlib import colormaps

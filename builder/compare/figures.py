@@ -1,4 +1,4 @@
-"""The figures of a comparison as PNG: loss along its axes, the Pareto fronts, and the scaling law."""
+"""The figures of a comparison as PNG: loss along its axes, the Pareto fronts, the scaling law, and along a key."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Any
 
 from builder.whole import whole
 
-from .colours import LEGEND, colours
+from .along import Along
+from .colours import LEGEND, colours, told_apart
 from .comparison import Comparison
 from .curves import AXIS_NAMES, BANDS, lines, window
 from .pareto import Plane
@@ -20,8 +21,10 @@ _DPI = 120
 _PANEL = (4.6, 3.9)  # inches
 
 
-def write(comparison: Comparison, planes: Sequence[Plane], found: Law | str, out: Path) -> list[Path]:
-    """Writes curves.png, pareto.png and scaling.png, as far as there is something to see. Raises OSError."""
+def write(
+    comparison: Comparison, planes: Sequence[Plane], found: Law | str, out: Path, over: Along | None = None
+) -> list[Path]:
+    """Writes curves.png, pareto.png, scaling.png and along.png, as far as there is something to see. Raises OSError."""
     made = []
     tint = colours(comparison.rows)
     drawn = {axis: lines(comparison, axis) for axis in AXES}
@@ -31,6 +34,8 @@ def write(comparison: Comparison, planes: Sequence[Plane], found: Law | str, out
         made.append(_save(_pareto(comparison, planes, tint), out / "pareto.png"))
     if isinstance(found, Law):
         made.append(_save(_scaling(comparison, found), out / "scaling.png"))
+    if over is not None:
+        made.append(_save(_along(over, comparison.by), out / "along.png"))
     return made
 
 
@@ -125,4 +130,25 @@ def _scaling(comparison: Comparison, found: Law) -> Any:
     panel.set_ylabel(f"{comparison.by} {comparison.metric}", fontsize=9)
     panel.legend(fontsize=8, frameon=False)
     panel.set_title(found.note, fontsize=7, wrap=True)
+    return figure
+
+
+def _along(over: Along, by: str) -> Any:
+    figure, (panel,) = _panels(1, extra=0.3)
+    places = list(dict.fromkeys(point.x for line in over.lines for point in line.points))
+    for line, tint in zip(over.lines, told_apart(len(over.lines)), strict=True):
+        x = [point.x if over.numeric else places.index(point.x) for point in line.points]
+        panel.plot(x, [point.mean.mean for point in line.points], "o-", color=tint, markersize=4, label=line.label)
+        low, high = ([getattr(point.mean, side) for point in line.points] for side in ("low", "high"))
+        if None not in (*low, *high):
+            panel.fill_between(x, low, high, color=tint, alpha=0.15, linewidth=0)
+    if not over.numeric:
+        panel.set_xticks(range(len(places)), [str(place) for place in places], fontsize=8)
+    elif min(places) > 0 and max(places) >= 8 * min(places):
+        panel.set_xscale("log", base=2)
+        panel.set_xticks(places, [f"{place:g}" for place in places], fontsize=8)
+        panel.minorticks_off()
+    panel.set_xlabel(over.path, fontsize=9)
+    panel.set_ylabel(f"{by} {over.metric}", fontsize=9)
+    panel.legend(fontsize=8, frameon=False)
     return figure

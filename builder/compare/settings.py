@@ -25,6 +25,7 @@ class CompareSpec(Section):
     where   the runs that have these values, [path=value, ...]; path=a|b takes either
     rank    the metric that is compared; by its best value, or its last
     goal    min or max of it; None: max for accuracies, speeds and the like, else min
+    along   a key of the config in which they differ: the metric is drawn over it, a line for each setting of all else
     match   what must be alike within 1% in all that is ranked
     force   ranks what isn't alike, and what didn't end
     diff    two of the runs, or two run folders, A,B: what was changed, and what each change costs
@@ -38,6 +39,7 @@ class CompareSpec(Section):
     rank: str = "val/loss"
     by: Literal["best", "last"] = "best"
     goal: Literal["min", "max"] | None = None
+    along: str | None = None
     match: Annotated[tuple[Aspect, ...], Field(strict=False)] = ("params", "flops", "tokens", "data")
     force: bool = False
     diff: Texts = None

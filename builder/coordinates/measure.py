@@ -54,7 +54,8 @@ def count(widths: Sequence[int]) -> int:
 def _tokens(spec: RunSpec, corpus: Corpus) -> Tensor:
     """The first windows of the training text, (B, T + 1), where the run trains."""
     length = min(spec.model.train_length, _LENGTH) + 1
-    rows = min(_ROWS, len(corpus.train) // length)
-    ids = corpus.train[: rows * length].clamp_max((spec.model.vocab_size or 1) - 1)  # question 6 tells of others
+    found = corpus.train.first(_ROWS * length)
+    rows = len(found) // length
+    ids = found[: rows * length].clamp_max((spec.model.vocab_size or 1) - 1)  # question 6 tells of others
     gpu = torch.cuda.is_available() and spec.trainer.get("accelerator") != "cpu"
     return ids.view(rows, length).to("cuda" if gpu else "cpu")

@@ -9,6 +9,7 @@ from typing import Any
 from builder.component import Config
 from builder.components.init import alike
 from builder.errors import ConfigError, Problem, shown
+from builder.plain import refuse_others
 from builder.spec import ModelSpec, RunSpec
 
 KEY = "coordinates"
@@ -26,7 +27,8 @@ def read_widths(value: Any) -> tuple[int, ...] | None:
 
 
 def refuse(spec: RunSpec, widths: Sequence[int]) -> None:
-    """Raises ConfigError where the model of `spec` has no copy at one of `widths`."""
+    """Raises ConfigError where the model of `spec` has no copy at one of `widths`, or is no decoder of texts."""
+    refuse_others(spec, KEY)
     at_widths(spec.model, widths)
 
 

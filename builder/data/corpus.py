@@ -1,80 +1,71 @@
-"""From two configs to two rows of tokens: source, split, tokenizer, and the refusals that save a run from starting."""
+"""What a run reads, made ready: rows to train on, rows to validate on, and what is known of them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any
 
-import torch
-
+from .. import registry
 from ..errors import ConfigError, Problem
-from .digest import digest
-from .source import Source
-from .split import split
+from .samples import Samples, Shape
 from .tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from ..spec import RunSpec
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The tokens of a run: `train` (N,) and `val` (M,), int64, every document followed by the tokenizer's `eos`.
+    """The data of a run, tokenized.
 
-    `val_bytes_per_token`: UTF-8 bytes of the validation text per validation token (an `eos` is a token of 0 bytes), so
-    nats per token / ln 2 / val_bytes_per_token = bits per byte. Equal `fingerprint`: equal text, split and tokenizer.
+    train, val           no text or record stands in both
+    fingerprint          equal ones: equal text, split and tokenizer
+    kind                 `text`, `pairs`, `labelled` or `contrastive`: the keys of a batch (data/samples)
+    val_bytes_per_token  UTF-8 bytes of the validation targets per target (an `eos` is a token of 0 bytes), so that
+                         nats per target / ln 2 / val_bytes_per_token = bits per byte; None where what is asked for is
+                         no text, or not all of it
+    labels               the names of the labels, in the order of their numbers
     """
 
     tokenizer: Tokenizer
-    train: torch.Tensor
-    val: torch.Tensor
-    val_bytes_per_token: float
+    train: Samples
+    val: Samples
     fingerprint: str
+    kind: str = "text"
+    val_bytes_per_token: float | None = None
+    labels: tuple[str, ...] = ()
 
     @property
     def largest_id(self) -> int:
         """The largest id in either split."""
-        return int(max(self.train.max(), self.val.max()))
+        return max(self.train.largest_id, self.val.largest_id)
 
 
-def prepare(source_config: Any, tokenizer_config: Any, *, train_length: int, cache: Path) -> Corpus:
-    """Reads, splits and tokenizes; a tokenizer that trains sees the training text only.
+def prepare(spec: RunSpec, *, cache: Path) -> Corpus:
+    """Reads, splits and tokenizes as `data` and `tokenizer` say, in rows as `objective` asks for them.
 
-    Raises ConfigError when the source has no text, a split has fewer than 2 tokens, the training split has fewer than
-    `train_length` + 1, or the padding id stands in the text.
+    A tokenizer that trains sees the training text only. Raises ConfigError when the objective can't read such data, or
+    where a split is too small.
     """
-    source = cast(type[Source], source_config.component)(source_config)
-    train_texts, val_texts = split(source.documents(), source_config.val_fraction, source_config.split)
-    tokenizer = cast(type[Tokenizer], tokenizer_config.component).prepare(tokenizer_config, train_texts, cache)
-    train, val = tokenizer.encode_corpus(train_texts), tokenizer.encode_corpus(val_texts)
-    _refuse_short(train, val, train_length)
-    _refuse_padding(tokenizer, train, val)
-    size = sum(len(text.encode()) for text in val_texts)
-    mark = digest([tokenizer.fingerprint, str(len(train_texts)), *train_texts, *val_texts])
-    return Corpus(tokenizer, train, val, size / len(val), mark)
+    data: Any = spec.data
+    objective: Any = spec.objective.component
+    if data.kind not in objective.reads:
+        raise ConfigError([_mismatch(data, spec.objective)])
+    shape = Shape(spec.model.train_length, objective.ahead)
+    return data.component(data).corpus(spec.tokenizer, shape, cache)
 
 
-def _refuse_short(train: torch.Tensor, val: torch.Tensor, train_length: int) -> None:
-    problems: list[Problem] = []
-    for side, tokens, more in (("training", train, "a smaller"), ("validation", val, "a larger")):
-        if len(tokens) < 2:
-            found = f"a source whose {side} split has {len(tokens)} token"
-            fix = f"{more} data.val_fraction, or a source with more text (data.path)"
-            problems.append(
-                Problem("data", found, "each split has at least 2 tokens: one to read, one to predict", fix)
-            )
-    if 2 <= len(train) <= train_length:
-        found = f"{train_length}, and the training split has {len(train)} tokens"
-        rule = f"the training split has at least model.train_length + 1 = {train_length + 1} tokens"
-        fix = f"model.train_length={len(train) - 1} or less, or a source with more text (data.path)"
-        problems.append(Problem("model.train_length", found, rule, fix))
-    if problems:
-        raise ConfigError(problems)
+def _mismatch(data: Any, objective: Any) -> Problem:
+    """What to write instead is read off the registry."""
+    reads = objective.component.reads
+    others = _named("objective", lambda found: data.kind in found.reads)
+    sources = _named("data", lambda found: set(found.kinds) & set(reads))
+    found = f"{objective.name}, which reads {' or '.join(reads)}, and data {data.name} gives {data.kind}"
+    return Problem("objective", found, "an objective reads the kind of data there is", f"{others}, or {sources}")
 
 
-def _refuse_padding(tokenizer: Tokenizer, train: torch.Tensor, val: torch.Tensor) -> None:
-    count = int((train == tokenizer.pad).sum() + (val == tokenizer.pad).sum())
-    if count:
-        found = f"id {tokenizer.pad}, which the text itself encodes to (found {count} of them)"
-        fix = "tokenizer.pad=<a token that no text contains>"
-        raise ConfigError(
-            [Problem("tokenizer.pad", found, "the padding id is never a target, so no text may hold it", fix)]
-        )
+def _named(room: str, fits: Any) -> str:
+    names: Iterable[str] = (name for name in registry.names(room) if fits(registry.find(room, name)))
+    return f"{room}={' or '.join(names) or '<one of your own>'}"

@@ -1,21 +1,28 @@
-"""Batches of token windows: endless and resumable for training, every token once for validation."""
+"""Batches of a corpus: endless and resumable for training, every row once for validation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 
 import torch
+from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset
 
 from ..errors import ConfigError, Problem
-from .corpus import Corpus
-from .order import batch_starts
+from .samples import MASKS, Batch, Samples
 
-Batch = dict[str, torch.Tensor]
+Collate = Callable[[Batch, list[int]], Batch]
+"""What an objective makes of a rank's rows; it draws, for each row, from the number that comes with it."""
+
+
+def as_it_is(batch: Batch, draws: list[int]) -> Batch:
+    """The batch."""
+    return batch
 
 
 class TrainBatches(IterableDataset[Batch]):
-    """Yields `{"tokens": (B / world, T + 1) int64}` from `start_step` on, without end.
+    """Yields the batches of `samples` from `start_step` on, without end, as `collate` makes them.
 
     Each rank takes its rows of the same global batch, so that step s holds the same samples on any number of ranks.
     Raises ConfigError when the ranks can't share a batch evenly.
@@ -23,17 +30,17 @@ class TrainBatches(IterableDataset[Batch]):
 
     def __init__(
         self,
-        tokens: torch.Tensor,
+        samples: Samples,
         *,
         batch: int,
-        length: int,
         seed: int,
+        collate: Collate = as_it_is,
         start_step: int = 0,
         rank: int = 0,
         world: int = 1,
     ):
         _refuse_uneven(batch, world)
-        self.tokens, self.batch, self.length, self.seed = tokens, batch, length, seed
+        self.samples, self.batch, self.seed, self.collate = samples, batch, seed, collate
         self.start_step, self.rank, self.world = start_step, rank, world
 
     def __iter__(self) -> Iterator[Batch]:
@@ -44,53 +51,73 @@ class TrainBatches(IterableDataset[Batch]):
 
     def at(self, step: int) -> Batch:
         """The batch of one step."""
-        starts = batch_starts(len(self.tokens), self.length, self.batch, self.seed, step)
-        starts = starts[self.rank :: self.world]  # (B,)
-        return {"tokens": self.tokens[starts[:, None] + torch.arange(self.length + 1)]}  # (B, T + 1)
+        picks = self.samples.picks(self.seed, step, self.batch)  # (B,)
+        first = int.from_bytes(hashlib.sha256(f"{self.seed}/{step}/row".encode()).digest()[:7], "little")
+        draws = [first + row for row in range(self.rank, self.batch, self.world)]
+        return self.collate(self.samples.rows(picks, slice(self.rank, None, self.world)), draws)
 
 
 class ValBatches(IterableDataset[Batch]):
-    """Windows of T + 1 tokens every T tokens, in order: each token but the very first is a target exactly once.
+    """Every row of `samples` once, in batches as `collate` makes them; a row is drawn for from its number alone.
 
-    Yields `{"tokens": (B / world, T + 1) int64}`. A batch that holds padding (`pad`, on the right) also carries
-    `"attention_mask"` (B / world, T + 1) bool, true on real tokens. So that every rank takes part in every batch, the
-    last one may be filled up with rows that hold one real token and no target.
+    So that every rank takes part in every batch, the last one may be filled up with rows of one real token and nothing
+    that counts.
     """
 
-    def __init__(self, tokens: torch.Tensor, *, batch: int, length: int, pad: int, rank: int = 0, world: int = 1):
+    def __init__(self, samples: Samples, *, batch: int, collate: Collate = as_it_is, rank: int = 0, world: int = 1):
         _refuse_uneven(batch, world)
-        self.tokens, self.batch, self.length, self.pad = tokens, batch, length, pad
+        self.samples, self.batch, self.collate = samples, batch, collate
         self.rank, self.world = rank, world
-        last = len(tokens) - 1
-        starts = torch.arange(0, last, length)
-        # A window that starts on the last token has nothing to predict.
-        filler = torch.full((-len(starts) % world,), last)
-        self.starts = torch.cat([starts, filler])
+        every = samples.every()
+        self.count = len(every)
+        self.picks = torch.cat([every, every[-1:].expand(-len(every) % world)])
 
     def __len__(self) -> int:
-        return -(-len(self.starts) // self.batch)
+        return -(-len(self.picks) // self.batch)
 
     def __iter__(self) -> Iterator[Batch]:
-        for chunk in self.starts.split(self.batch):
-            index = chunk[self.rank :: self.world, None] + torch.arange(self.length + 1)  # (B, T + 1)
-            real = index < len(self.tokens)  # (B, T + 1)
-            tokens = self.tokens[index.clamp(max=len(self.tokens) - 1)].masked_fill(~real, self.pad)  # (B, T + 1)
-            yield {"tokens": tokens} if real.all() else {"tokens": tokens, "attention_mask": real}
+        mine = slice(self.rank, None, self.world)
+        numbers = torch.arange(len(self.picks)).split(self.batch)
+        for number, picks in zip(numbers, self.picks.split(self.batch), strict=True):
+            batch = self.samples.rows(picks, mine)
+            if int(number[-1]) >= self.count:
+                batch = _emptied(batch, number[mine] >= self.count, self.samples)
+            yield self.collate(batch, number[mine].tolist())
+
+
+def _emptied(batch: Batch, filler: Tensor, samples: Samples) -> Batch:
+    """The batch with one real token in the rows where `filler` (B,) is true, and nothing that counts."""
+    made = dict(batch)
+    for name, mask in MASKS.items():
+        if name in batch:
+            kept = ~filler[:, None] | (torch.arange(batch[name].shape[1]) == 0)  # (B, W)
+            made[name] = batch[name].masked_fill(~kept, samples.pad)
+            made[mask] = batch[mask] & kept if mask in batch else kept
+    targets = samples.targets(batch)
+    counted = batch.get("counted", torch.ones_like(targets, dtype=torch.bool))
+    return made | {"counted": counted & ~filler.view(-1, *[1] * (targets.dim() - 1))}
 
 
 def train_loader(
-    corpus: Corpus, *, batch: int, length: int, seed: int, start_step: int = 0, rank: int = 0, world: int = 1
+    samples: Samples,
+    *,
+    batch: int,
+    seed: int,
+    collate: Collate = as_it_is,
+    start_step: int = 0,
+    rank: int = 0,
+    world: int = 1,
 ) -> DataLoader[Batch]:
     """Training batches as TrainBatches yields them; `batch` counts the rows of all ranks together."""
-    data = TrainBatches(
-        corpus.train, batch=batch, length=length, seed=seed, start_step=start_step, rank=rank, world=world
-    )
+    data = TrainBatches(samples, batch=batch, seed=seed, collate=collate, start_step=start_step, rank=rank, world=world)
     return DataLoader(data, batch_size=None, num_workers=0, pin_memory=torch.cuda.is_available())
 
 
-def val_loader(corpus: Corpus, *, batch: int, length: int, rank: int = 0, world: int = 1) -> DataLoader[Batch]:
+def val_loader(
+    samples: Samples, *, batch: int, collate: Collate = as_it_is, rank: int = 0, world: int = 1
+) -> DataLoader[Batch]:
     """Validation batches as ValBatches yields them; `batch` counts the rows of all ranks together."""
-    data = ValBatches(corpus.val, batch=batch, length=length, pad=corpus.tokenizer.pad, rank=rank, world=world)
+    data = ValBatches(samples, batch=batch, collate=collate, rank=rank, world=world)
     return DataLoader(data, batch_size=None, num_workers=0, pin_memory=torch.cuda.is_available())
 
 

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
 from typing import IO, Any
 
 import torch
 from torch import Tensor
 
-from builder.components.attention import Attention
-from builder.components.kernel import Case, Scoring
-from builder.components.kernel.eager import Eager, weigh
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
 from builder.model.language_model import LanguageModel
+from builder.whole import whole
 
+from .attention_capture import capture_attention
 from .load import some_of
 
 TOKENS = 32
@@ -26,6 +25,7 @@ TOKENS = 32
 SHOWN_HEADS = 16
 """Heads that are drawn of a layer: the first ones, so that heads of one KV head stand side by side."""
 
+_NAMES = {"layer": "Attention of layer", "cross": "Reading of the source, layer", "encoder": "Encoder layer"}
 _SIGNS = {" ": "␣", "\n": "↵", "\t": "⇥"}
 _DPI = 110
 _ACROSS = 4  # heads in a row of the picture
@@ -38,66 +38,96 @@ _EDGE = 0.6  # beside and below all of them, for the tokens,
 _TITLE, _BAR = 0.35, 0.6  # above them, and on the right
 
 
-@dataclass
-class _Watching:
-    """The reference kernel in the place of the fastest one, that keeps the weights it computes."""
-
-    kept: list[Tensor] = field(default_factory=list)
-
-    def attend(self, q: Tensor, k: Tensor, v: Tensor, scoring: Scoring) -> Tensor:
-        self.kept.append(weigh(q, k, scoring).float().cpu())
-        return Eager.attend(q, k, v, scoring)
-
-    def refuses(self, case: Case) -> str | None:
-        return None
-
-    def speed(self, case: Case) -> int:
-        return 0
-
-
-def maps(model: LanguageModel, tokens: Tensor) -> dict[int, Tensor]:
-    """The attention weights (H, T, T) float32 of each layer that has any, by its number; tokens (1, T) int64.
+def maps(model: LanguageModel, tokens: Tensor, source: Tensor | None = None) -> dict[str, Tensor]:
+    """The attention weights (H, T, S) float32 of each attention, by the name of its place: `layer-3`, `cross-3` of a
+    source, `encoder-3`; tokens (1, T) and source (1, S) int64.
 
     Row t is what token t looks at: it sums to 1, less what a sink takes. The model is left as it was.
     """
-    with _watched(model) as watching, torch.no_grad():
-        model(tokens, logits=False)
-    return {layer: watch.kept[0][0] for layer, watch in watching.items() if watch.kept}
+    with capture_attention(model) as seen, torch.no_grad():
+        model(tokens, **({} if source is None else {"source": source}), logits=False)
+    return {place_of(name): seen[name][0] for name in seen}
 
 
-def text(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> list[int]:
-    """The ids of a prompt and of what the model goes on with, greedily: TOKENS together, or as many as fit."""
-    ids = (tokenizer.encode(prompt) or [tokenizer.eos])[: min(TOKENS, model.deploy_length)]
-    more = min(TOKENS, model.deploy_length) - len(ids)
-    if more < 1:
-        return ids
+def place_of(name: str) -> str:
+    """How a picture is called of the attention at `layers.3.mixer`, `layers.3.cross` or `encoder.layers.3.mixer`."""
+    steps = name.split(".")
+    number = steps[steps.index("layers") + 1]
+    part = "encoder" if steps[0] == "encoder" else "cross" if "cross" in steps else "layer"
+    return f"{part}-{number}"
+
+
+def text(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> tuple[list[int], list[int] | None]:
+    """What is looked at: the ids of a prompt and of what the model greedily goes on with, TOKENS together, or as many
+    as fit; of an encoder the prompt alone; of an encoder-decoder what it writes, and the prompt as its source."""
+    most = min(TOKENS, model.deploy_length)
+    asked = tokenizer.begun(tokenizer.encode(prompt)) or [tokenizer.eos]
+    two = model.encoder is not None
+    source = [*asked[: most - 1], tokenizer.eos] if two else None
+    ids = [tokenizer.start] if two else asked[:most]
+    more = most - len(ids)
+    if more < 1 or not model.spec.causal:
+        return ids, source
     device = model.embedding.weight.device
     made = generate(
-        model, torch.tensor([ids], device=device), max_new_tokens=more, eos=tokenizer.eos, pad=tokenizer.pad
+        model,
+        torch.tensor([ids], device=device),
+        max_new_tokens=more,
+        eos=tokenizer.eos,
+        pad=tokenizer.pad,
+        source=None if source is None else torch.tensor([source], device=device),
     )
-    return [*ids, *made.tokens[0, : int(made.lengths[0])].tolist()]
+    return [*ids, *made.tokens[0, : int(made.lengths[0])].tolist()], source
+
+
+def write(model: LanguageModel, tokenizer: Tokenizer, prompt: str, folder: Path, title: str) -> dict[str, Path]:
+    """Draws what each attention looks at in a prompt, as folder/<place>.png; returns the pictures by place."""
+    ids, source = text(model, tokenizer, prompt)
+    device = model.embedding.weight.device
+    given = [None if some is None else torch.tensor([some], device=device) for some in (ids, source)]
+    weights = maps(model, given[0], given[1])  # type: ignore[arg-type]
+    rows = {"layer": ids, "cross": ids, "encoder": source}
+    across = {"layer": ids, "cross": source, "encoder": source}
+    pictures = {}
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # a font that lacks a sign draws a box
+        for place in shown(list(weights)):
+            part, _, number = place.rpartition("-")
+            pictures[place] = folder / f"{place}.png"
+            queries, keys = (labels(tokenizer, side[part] or ()) for side in (rows, across))
+            with whole(pictures[place], "wb") as file:
+                draw(weights[place], queries, f"{_NAMES[part]} {number}{title}", file, keys)
+    return pictures
 
 
 def labels(tokenizer: Tokenizer, ids: Sequence[int]) -> list[str]:
     """Each token as it is shown beside an axis: spaces and line ends as signs, special ids by their names."""
-    special = {id: f"<{name}>" for name, id in tokenizer.specials.items()}
+    special = {id: name if name[0] in "<[" else f"<{name}>" for name, id in tokenizer.specials.items()}
     return [special.get(id) or _shown(tokenizer.decode([id])) for id in ids]
 
 
-def shown_layers(layers: Sequence[int]) -> list[int]:
-    """The layers that are drawn: all, or some of a deep model, its first and its last among them."""
-    return some_of(layers)
+def shown(places: Sequence[str]) -> list[str]:
+    """The places that are drawn: of each part all layers, or some of a deep model, first and last among them."""
+    numbered = [(part, int(number)) for part, _, number in (place.rpartition("-") for place in places)]
+    parts = dict.fromkeys(part for part, _ in numbered)
+    return [f"{part}-{n}" for part in parts for n in some_of(number for other, number in numbered if other == part)]
 
 
-def draw(weights: Tensor, tokens: Sequence[str], title: str, file: IO[bytes]) -> None:
-    """Writes the maps of one layer's heads, (H, T, T), to `file` as a PNG: queries down, keys across, 0 is white."""
+def draw(
+    weights: Tensor, tokens: Sequence[str], title: str, file: IO[bytes], keys: Sequence[str] | None = None
+) -> None:
+    """Writes the maps of one layer's heads, (H, T, S), to `file` as a PNG: queries down, keys across, 0 is white.
+
+    `tokens` are those of the queries, `keys` those that are looked at; None: the same.
+    """
+    keys = tokens if keys is None else keys
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     heads = min(len(weights), SHOWN_HEADS)
     across = min(heads, _ACROSS)
     down = math.ceil(heads / across)
-    side = min(max(_CELL * len(tokens), _MAP[0]), _MAP[1])
+    side = min(max(_CELL * max(len(tokens), len(keys)), _MAP[0]), _MAP[1])
     pitch = side + _GAP
     width, height = _EDGE + across * pitch + _BAR, _TITLE + down * pitch + _EDGE
     figure = Figure((width, height), dpi=_DPI)
@@ -114,10 +144,10 @@ def draw(weights: Tensor, tokens: Sequence[str], title: str, file: IO[bytes]) ->
     for head in range(heads):
         row, column = divmod(head, across)
         axes = place(row, column)
-        image = axes.imshow(weights[head].numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="none")
+        image = axes.imshow(weights[head].numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="none", aspect="auto")
         axes.set_title(f"head {head}", fontsize=8, pad=3)
         lowest = head + across >= heads
-        _label(axes.xaxis, tokens if lowest else [], 72 * side / len(tokens), turned=90)
+        _label(axes.xaxis, keys if lowest else [], 72 * side / len(keys), turned=90)
         _label(axes.yaxis, tokens if column == 0 else [], 72 * side / len(tokens), turned=0)
     figure.colorbar(image, cax=place(0, across, wide=0.12)).ax.tick_params(labelsize=7)
     canvas.print_png(file)
@@ -136,23 +166,3 @@ def _label(axis: Any, tokens: Sequence[str], points: float, turned: int) -> None
 def _shown(piece: str) -> str:
     signs = "".join(_SIGNS.get(sign, sign if sign.isprintable() else "�") for sign in piece)
     return signs if len(signs) <= 8 else f"{signs[:7]}…"
-
-
-@contextmanager
-def _watched(model: LanguageModel) -> Iterator[dict[int, _Watching]]:
-    """The kernel of each layer's attention replaced while the block lasts."""
-    found = {
-        layer: part
-        for layer, block in enumerate(model.layers)
-        for part in block.modules()
-        if isinstance(part, Attention)
-    }
-    before = {layer: part.kernels for layer, part in found.items()}
-    watching = {layer: _Watching() for layer in found}
-    try:
-        for layer, part in found.items():
-            part.kernels = (watching[layer],)  # pyright: ignore[reportAttributeAccessIssue]
-        yield watching
-    finally:
-        for layer, part in found.items():
-            part.kernels = before[layer]

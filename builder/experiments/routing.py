@@ -43,7 +43,7 @@ def _cells(figures: Mapping[str, Any]) -> list[str]:
 
 def _unbalanced(layers: Mapping[int, Any], model: ModelSpec) -> list[str]:
     """One sentence, if experts that nothing balances, as was asked for, are unevenly loaded."""
-    ffns = [(layer.index, part.config) for layer in model.layers for part in layer.parts if part.kind == "ffn"]
+    ffns = [(layer.index, part.config) for layer in model.layers if (part := layer.part("ffn")) is not None]
     left_alone = {layer for layer, config in ffns if config.component.left_unbalanced(config)}
     uneven = {n: layers[n] for n in layers if n in left_alone and (layers[n]["max_over_mean"] or 0) >= UNEVEN}
     if not uneven:

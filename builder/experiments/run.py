@@ -18,12 +18,13 @@ from .folder import RunFolder
 
 @dataclass(frozen=True)
 class Run:
-    """What a run folder holds: `report` is its checklist, made anew."""
+    """What a run folder holds: `report` is its checklist, made anew; `labels` the names of its classes."""
 
     spec: RunSpec
     model: LanguageModel
     tokenizer: Tokenizer
     report: Report
+    labels: tuple[str, ...] = ()
 
 
 def load_run(path: str | Path, checkpoint: str = "best") -> Run:
@@ -48,4 +49,5 @@ def load_run(path: str | Path, checkpoint: str = "best") -> Run:
             f"unexpected {mismatch.unexpected_keys or 'nothing'}"
         )
     model.n_tokens = len(tokenizer)
-    return Run(spec, model.eval(), tokenizer, check(spec, tokenizer=tokenizer, trains=False))
+    report = check(spec, tokenizer=tokenizer, trains=False)
+    return Run(spec, model.eval(), tokenizer, report, tuple(folder.summary().get("labels", ())))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 from rich.console import Console
 from rich.segment import Segment, Segments
@@ -17,12 +19,28 @@ _HIDDEN = {code: "\ufffd" for code in (*range(9), *range(11, 32), *range(127, 16
 """Control characters but tab and newline: what an untrained model writes must not steer the terminal."""
 
 
-def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console) -> str:
+@dataclass(frozen=True)
+class Proposals:
+    """Who proposes tokens, so many at a time, and who hears which share of them was used."""
+
+    model: LanguageModel
+    count: int
+    heard: Console
+
+
+def sample(
+    model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console, proposals: Proposals | None = None
+) -> str:
     """Prints the prompt and what the model makes of it, character by character, and returns both.
 
-    An empty prompt starts from the end-of-document token. Raises ArchlabError past model.deploy_length.
+    A decoder goes on with the prompt, and an empty one starts from the end-of-document token; an encoder-decoder reads
+    it as its source and writes the target on a line of its own. Raises ArchlabError past model.deploy_length.
     """
     ids, count = request(tokenizer, spec, model.deploy_length)
+    begun = {"tokens": torch.tensor([ids])}
+    if model.encoder is not None:
+        count = spec.max_new_tokens or model.deploy_length - 1
+        begun = {"tokens": torch.tensor([[tokenizer.start]]), "source": torch.tensor([tokenizer.whole(spec.prompt)])}
     stream, parts = tokenizer.stream(), []
 
     def show(text: str, style: str = "") -> None:
@@ -33,10 +51,11 @@ def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console
     def on_token(step: int, new: Tensor) -> None:
         show(stream.push(int(new[0])))
 
-    show(spec.prompt, style="bold")
-    generate(
+    show(spec.prompt + "\n" * (model.encoder is not None), style="bold")
+    drafted = {} if proposals is None else {"draft": proposals.model, "draft_tokens": proposals.count}
+    result = generate(
         model,
-        torch.tensor([ids]),
+        **begun,
         max_new_tokens=count,
         eos=tokenizer.eos,
         pad=tokenizer.pad,
@@ -49,14 +68,17 @@ def sample(model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console
         length_penalty=spec.length_penalty,
         seed=spec.seed,
         on_token=on_token,
+        **drafted,
     )
     show(stream.flush() + "\n")
+    if proposals is not None and result.accepted is not None:
+        proposals.heard.print(f"draft: {result.accepted:.0%} of its tokens were used", highlight=False)
     return "".join(parts)
 
 
 def request(tokenizer: Tokenizer, spec: SampleSpec, deploy_length: int) -> tuple[list[int], int]:
     """The ids of the prompt, and how many tokens are to follow; raises GenerationError past `deploy_length`."""
-    ids = tokenizer.encode(spec.prompt) or [tokenizer.eos]
+    ids = tokenizer.begun(tokenizer.encode(spec.prompt)) or [tokenizer.eos]
     count = spec.max_new_tokens or max(deploy_length - len(ids), 1)
     check_length(len(ids), count, deploy_length)
     return ids, count

@@ -27,9 +27,14 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
     if ledger.dispatched_per_token:  # there and back in a forward pass, in float32
         costs |= {f"bytes sent per token, {ranks} ranks": ledger.communication(ranks) for ranks in EXPERT_RANKS}
     layers = [
-        (str(layer.index), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts)) for layer in model.layers
+        (f"{name} {layer.index}".strip(), " + ".join(f"{p.slot} ({p.config.name})" for p in layer.parts))
+        for name, tower in model.towers.items()
+        for layer in tower.layers
     ]
-    kernels = {slot: config.component.computed_by(config, model.site(0)) for slot, config in model.mixers.items()}
+    readers = {
+        slot: config for tower in model.towers.values() for slot, config in (tower.mixers | tower.crossed).items()
+    }
+    kernels = {slot: config.component.computed_by(config, model.site(0)) for slot, config in readers.items()}
     shapes = [(line.where, line.tensor, line.axes, str(list(line.sizes))) for line in ledger.shapes]
     return "\n\n".join(
         (

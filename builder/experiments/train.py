@@ -17,7 +17,6 @@ from builder.cli import STOPPED
 from builder.data import Corpus, cache_folder, prepare
 from builder.disk import room_for
 from builder.errors import ArchlabError
-from builder.generation.request import GenerationError
 from builder.ledger import Ledger, ledger
 from builder.spec import RunSpec
 
@@ -26,8 +25,9 @@ from .folder import RunFolder
 from .kept import choose, clear_drafts
 from .metrics import Axes, rewind
 from .routing import render as routing
-from .sample import request, sample
 from .sheet import sheet
+from .step_size import tokens_of_step
+from .verbs import answer, refuse
 
 
 class Stopped(ArchlabError):
@@ -179,7 +179,7 @@ def _begin(spec: RunSpec, folder: RunFolder, corpus: Corpus, costs: Ledger, repo
 
 
 def _corpus(spec: RunSpec) -> Corpus:
-    return prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder())
+    return prepare(spec, cache=cache_folder())
 
 
 def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
@@ -190,8 +190,8 @@ def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
         paths = ", ".join(finding.path for finding in report.failures)
         raise Refused(f"the checklist fails at {paths}; nothing was built")
     try:
-        request(corpus.tokenizer, spec.sample, spec.model.deploy_length)
-    except GenerationError as error:
+        refuse(spec.model, corpus.tokenizer, spec.sample)
+    except ArchlabError as error:
         raise Refused(f"sample.{error}") from None
     return corpus, ledger(spec.model), report
 
@@ -218,7 +218,7 @@ def _follow(ready: Ready) -> None:
     from builder.training.fit import fit
 
     spec = ready.spec
-    axes = Axes(spec.rows * spec.model.train_length, ready.costs.flops_per_token)
+    axes = Axes(tokens_of_step(spec, ready.corpus), ready.costs.flops_per_token)
     try:
         fit(spec, ready.corpus, ready.folder.path, axes, {}, Console(quiet=True), ready.checkpoint)
     except (Interrupted, KeyboardInterrupt) as stop:
@@ -231,8 +231,9 @@ def _run(ready: Ready, console: Console) -> None:
 
     spec, folder, corpus, costs = ready.spec, ready.folder, ready.corpus, ready.costs
     started, status = time.time(), "failed"
-    axes = Axes(spec.rows * spec.model.train_length, costs.flops_per_token)
+    axes = Axes(tokens_of_step(spec, corpus), costs.flops_per_token)
     known = {"hash": spec.hash, "corpus": corpus.fingerprint, "ledger": costs.summary()}
+    known |= {"labels": list(corpus.labels)} if corpus.labels else {}
     try:
         with room_for(folder.path):
             folder.summarise("running", reason=None, **known, **slurm.mark())
@@ -241,7 +242,8 @@ def _run(ready: Ready, console: Console) -> None:
             model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, ready.checkpoint)
             if metrics["routing"]:
                 console.print(routing(metrics["routing"], spec.model))
-            folder.write(f"samples/step-{metrics['step']}.txt", sample(model, corpus.tokenizer, spec.sample, console))
+            said = answer(model, corpus.tokenizer, spec.sample, console, corpus.labels)
+            folder.write(f"samples/step-{metrics['step']}.txt", said)
             status = "completed"
             folder.summarise(status, seconds=round(time.time() - started, 1), **metrics)
     except (Interrupted, KeyboardInterrupt) as stop:

@@ -117,7 +117,8 @@ class _Tracked:
         self.run.summary.update(dict(summary) | verdict(report) | {"hash": self.spec.hash})
         if first and report:
             with self.logger.forgiving:  # each thing by itself
-                table = wandb.Table(columns=list(CHECKLIST), data=findings(report))
+                lines: list[Any] = [*findings(report)]
+                table = wandb.Table(columns=list(CHECKLIST), data=lines)
                 self.run.log({"checklist": table} | self.logger.axes.at(0), step=0)
         metrics = self.folder / "metrics.jsonl"
         for row in read_metrics(metrics) if metrics.exists() else ():  # a kill may have taken the last of them
@@ -140,7 +141,7 @@ class _Tracked:
     def _show_samples(self, step: int | None) -> None:
         import wandb
 
-        rows = samples(self.folder, self.spec)
+        rows: list[Any] = [*samples(self.folder, self.spec)]
         if rows and step is not None:
             table = wandb.Table(columns=list(SAMPLES), data=rows)
             place = max(step, self.logger.known + 1)  # W&B takes no row before the last it has

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
@@ -12,8 +12,10 @@ from torch import Tensor, nn
 
 from ..errors import ArchlabError
 from .beams import Search, refuse_beside, search
-from .request import check_length, read_eos, read_prompt
-from .sampling import Sampler
+from .request import check_draft, check_length, read_beside, read_eos, read_prompt, read_state, refuse_source
+from .sampling import Chooser, Sampler, seen_in
+from .speculate import Draft, speculate
+from .written import OnToken, Written
 
 
 class Generative(Protocol):
@@ -30,7 +32,9 @@ class Generative(Protocol):
 
     def new_state(self, batch_size: int, max_length: int) -> Any: ...
 
-    def __call__(self, tokens: Tensor, *, state: Any, attention_mask: Tensor | None, last_only: bool) -> Any: ...
+    def __call__(
+        self, tokens: Tensor, *, state: Any, attention_mask: Tensor | None, last_only: bool, **beside: Tensor
+    ) -> Any: ...
 
     def parameters(self) -> Iterator[nn.Parameter]: ...
 
@@ -44,12 +48,14 @@ class GenerateResult:
     """New tokens only, on the model's device; N is that of the longest row, at most max_new_tokens.
 
     tokens (B, N) int64, the EOS once, then pad; lengths (B,) int64, the EOS included; logprobs (B, N) float32, under
-    the model's own distribution (see `Sampler`), 0 where padded.
+    the model's own distribution (see `Sampler`), 0 where padded; accepted, the share of what a draft model proposed
+    that was used, None when it proposed nothing.
     """
 
     tokens: Tensor
     lengths: Tensor
     logprobs: Tensor
+    accepted: float | None = None
 
 
 def generate(
@@ -69,7 +75,12 @@ def generate(
     length_penalty: float = 1.0,
     early_stopping: bool | Literal["never"] = False,
     seed: int | None = None,
-    on_token: Callable[[int, Tensor], object] | None = None,
+    on_token: OnToken | None = None,
+    state: Any = None,
+    source: Tensor | None = None,
+    source_mask: Tensor | None = None,
+    draft: Generative | None = None,
+    draft_tokens: int = 4,
 ) -> GenerateResult:
     """Continues each row of tokens (B, T) by up to `max_new_tokens`, or to its first `eos`, greedily unless asked.
 
@@ -78,122 +89,117 @@ def generate(
     of `Sampler`; the penalty counts the prompt's ids, padding excluded. `seed` None draws a fresh one; the whole batch
     draws from one generator, so a sampled row depends on its batch. With `num_beams` > 1 the likeliest answer of a beam
     search is returned (`beams.Search`). `on_token(step, ids (B,))` sees each new column, pad where a row has ended;
-    those of a beam search when they are known, at its end. Raises `GenerationError` (a ValueError) before any compute
-    for what cannot be served: a prompt + max_new_tokens past `model.deploy_length`, an empty or right-padded prompt, an
-    id or knob out of range; `ArchlabError` if the model's logits are not finite. The model is left as found: training
-    flags, gradients, RNG.
+    those of a beam search when they are known, at its end.
+
+    `state` holds what comes before the tokens, of B rows or of one that all rows share: `model.new_state(...)`, with
+    room for prompt and answer too, which has read it. It is copied, and stays as it is. The penalty doesn't count it.
+    An encoder-decoder reads `source` (B, S) once, its padding told by `source_mask` (B, S), and writes behind `tokens`,
+    which then begin the target. In a model with a prefix the prompt is one: it is seen in both directions.
+    `draft` is a smaller model of the same vocabulary: it proposes `draft_tokens` at a time, which the model reads at
+    once, and keeps as far as it would have chosen them (see `speculate`). Greedily that changes nothing but the time;
+    sampled answers follow the same distribution.
+
+    Raises `GenerationError` (a ValueError) before any compute for what cannot be served: a prompt + max_new_tokens past
+    `model.deploy_length`, an empty or right-padded prompt, an id or knob out of range; `ArchlabError` if the model's
+    logits are not finite. The model is left as found: training flags, gradients, RNG.
     """
     sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
     asked = Search(num_beams, length_penalty, early_stopping)
     if num_beams > 1:
-        refuse_beside({name: value for name, value in vars(sampler).items()})
+        refuse_beside({**vars(sampler), "draft": draft})
     tokens, mask = read_prompt(tokens, attention_mask, model.vocab_size)
     ends = read_eos(eos, pad, model.n_tokens, model.vocab_size)
-    check_length(tokens.shape[1], max_new_tokens, model.deploy_length)
+    beside = read_beside(model, tokens, mask, state, source, source_mask)
+    before = 0 if state is None else read_state(state, tokens, max_new_tokens)
+    check_length(before + tokens.shape[1], max_new_tokens, model.deploy_length)
+    if draft is not None:
+        refuse_source(source, "draft")
+        check_draft(model, draft, draft_tokens, tokens, max_new_tokens, state)
     device = next(model.parameters()).device
     generator = torch.Generator(device)
     generator.seed() if seed is None else generator.manual_seed(seed)
     tokens, mask = tokens.to(device), None if mask is None else mask.to(device)
-    with _evaluating(model), torch.inference_mode():
+    beside = {name: given.to(device) for name, given in beside.items()}
+    written, accepted = Written(len(tokens), ends, pad, on_token, device), None
+    with _evaluating(model), _evaluating(draft), torch.inference_mode():
+        start = _state(model, state, tokens, mask, max_new_tokens)
+        logits = model(tokens, attention_mask=mask, state=start, last_only=True, **beside).logits[:, -1]  # (B, V)
         if num_beams > 1:
-            columns = _searched(model, tokens, mask, max_new_tokens, ends, pad, asked, on_token)
+            _searched(model, start.expand(num_beams), logits, max_new_tokens, ends, pad, asked, written)
         else:
-            columns = _decode(model, tokens, mask, max_new_tokens, ends, pad, sampler, generator, on_token)
-    ids, logprobs, alive = (torch.stack(column, 1) for column in zip(*columns, strict=True))  # (B, N)
+            counts = sampler.repetition_penalty is not None
+            seen = seen_in(tokens, mask, model.vocab_size) if counts else None
+            chooser = Chooser(sampler, generator, model.n_tokens, seen)
+            if draft is None:
+                _decode(model, start, logits, chooser, max_new_tokens, written)
+            else:
+                proposer = Draft(draft, tokens, mask, max_new_tokens)
+                accepted = speculate(model, start, logits, chooser, max_new_tokens, written, proposer, draft_tokens)
+    ids, logprobs, alive = (
+        torch.stack(column, 1) for column in (written.ids, written.logprobs, written.alive)
+    )  # (B, N)
     if not bool(logprobs.isfinite().all()):
         step = int((~logprobs.isfinite()).any(0).nonzero()[0, 0])
         text = f"the model's logits at new token {step} are not finite; found NaN or inf, so its text means nothing"
         raise ArchlabError(f"{text}; look at the weights (a diverged run, a bad checkpoint) or use dtype=float32")
-    return GenerateResult(ids, alive.sum(1), logprobs)
+    return GenerateResult(ids, alive.sum(1), logprobs, accepted)
+
+
+def _state(model: Generative, given: Any, tokens: Tensor, mask: Tensor | None, more: int) -> Any:
+    """A state of a row for each of tokens (B, T), with what is given in it and room for `more` tokens behind."""
+    batch, length = tokens.shape
+    if given is None:
+        return model.new_state(batch, length + more)
+    gap = 0 if mask is None else int((~mask).sum(1).max())
+    return given.expand(batch // given.rows, gap)
 
 
 def _decode(
-    model: Generative,
-    tokens: Tensor,
-    mask: Tensor | None,
-    max_new_tokens: int,
-    ends: tuple[int, ...],
-    pad: int,
-    sampler: Sampler,
-    generator: torch.Generator,
-    on_token: Callable[[int, Tensor], object] | None,
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """One (ids, logprobs, alive) of (B,) each for every new column."""
-    batch, length = tokens.shape
-    state = model.new_state(batch, length + max_new_tokens)
-    logits = model(tokens, attention_mask=mask, state=state, last_only=True).logits[:, -1]  # (B, V)
-    seen = _seen(tokens, mask, logits.shape[-1]) if sampler.repetition_penalty is not None else None
-    stops = torch.tensor(ends, dtype=torch.int64, device=tokens.device)
-    alive = torch.ones(batch, dtype=torch.bool, device=tokens.device)
-    columns = []
-    for step in range(max_new_tokens):
-        ids, logprobs = sampler(logits, generator=generator, allowed=model.n_tokens, seen=seen)
-        ids, logprobs = torch.where(alive, ids, pad), torch.where(alive, logprobs, 0.0)
-        columns.append((ids, logprobs, alive))
-        _show(on_token, step, ids)
-        if ends:
-            alive = alive & ~(ids[:, None] == stops).any(-1)
-            if not bool(alive.any()):  # the one wait for the device in a step
-                break
-        if step + 1 < max_new_tokens:
-            if seen is not None:
-                seen.scatter_(1, ids[:, None], True)
-            # a row that has ended is fed pad; it is not looked at again
-            logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]  # (B, V)
-    return columns
+    model: Generative, state: Any, logits: Tensor, chooser: Chooser, max_new_tokens: int, written: Written
+) -> None:
+    """A token a step, the first from logits (B, V)."""
+    while True:
+        ids = written.add(*chooser.choose(logits))
+        if written.ended or len(written) == max_new_tokens:  # the one wait for the device in a step
+            return
+        chooser.note(ids)
+        # a row that has ended is fed pad; it is not looked at again
+        logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]  # (B, V)
 
 
 def _searched(
     model: Generative,
-    tokens: Tensor,
-    mask: Tensor | None,
+    state: Any,
+    first: Tensor,
     max_new_tokens: int,
     ends: tuple[int, ...],
     pad: int,
     asked: Search,
-    on_token: Callable[[int, Tensor], object] | None,
-) -> list[tuple[Tensor, Tensor, Tensor]]:
-    """What `_decode` returns, of the best beam of each row."""
-    batch, beams = len(tokens), asked.num_beams
-    prompt = tokens.repeat_interleave(beams, 0)  # (B K, T)
-    mask = None if mask is None else mask.repeat_interleave(beams, 0)
-    state = model.new_state(batch * beams, tokens.shape[1] + max_new_tokens)
+    written: Written,
+) -> None:
+    """Writes the best beam of each row, from logits (B, V) behind the prompt; the state has a row for each beam."""
 
     def step(ids: Tensor | None, rows: Tensor | None) -> Tensor:
         if rows is not None:
             state.reorder(rows)
-        read, real = (prompt, mask) if ids is None else (ids[:, None], None)
-        logits = model(read, attention_mask=real, state=state, last_only=True).logits[:, -1, : model.n_tokens]
-        return logits.float().log_softmax(-1)  # (B K, V)
+        if ids is None:
+            logits = first.repeat_interleave(asked.num_beams, 0)  # (B K, V)
+        else:
+            logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]
+        return logits[:, : model.n_tokens].float().log_softmax(-1)  # (B K, V)
 
-    best = search(step, asked, batch, max_new_tokens, ends, pad, tokens.device)
-    columns = []
+    best = search(step, asked, len(first), max_new_tokens, ends, pad, first.device)
     for number in range(int(best.lengths.max())):
-        alive = number < best.lengths[:, 0]
-        ids = torch.where(alive, best.tokens[:, 0, number], pad)
-        columns.append((ids, torch.where(alive, best.logprobs[:, 0, number], 0.0), alive))
-        _show(on_token, number, ids)
-    return columns
-
-
-def _show(on_token: Callable[[int, Tensor], object] | None, step: int, ids: Tensor) -> None:
-    """Hands out an ordinary tensor of its own: the callback may keep or change it."""
-    if on_token is not None:
-        with torch.inference_mode(False), torch.no_grad():
-            on_token(step, ids.clone())
-
-
-def _seen(tokens: Tensor, mask: Tensor | None, n_rows: int) -> Tensor:
-    # the last token is real in every row, so it can stand in for padding
-    real = tokens if mask is None else torch.where(mask, tokens, tokens[:, -1:])
-    return torch.zeros(len(tokens), n_rows, dtype=torch.bool, device=tokens.device).scatter_(1, real, True)  # (B, V)
+        written.going = number < best.lengths[:, 0]
+        written.add(best.tokens[:, 0, number], best.logprobs[:, 0, number])
 
 
 @contextmanager
-def _evaluating(model: Generative) -> Iterator[None]:
+def _evaluating(model: Generative | None) -> Iterator[None]:
     """Evaluation mode inside; each submodule's own flag afterwards, whatever happened."""
-    flags = [(module, module.training) for module in model.modules()]
-    model.eval()
+    flags = [] if model is None else [(module, module.training) for module in model.modules()]
+    if model is not None:
+        model.eval()
     try:
         yield
     finally:

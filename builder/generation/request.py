@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -92,5 +93,97 @@ def check_length(prompt: int, max_new_tokens: int, deploy_length: int) -> None:
         )
 
 
+def read_state(state: Any, tokens: Tensor, max_new_tokens: int) -> int:
+    """How many tokens a given state holds; raises `GenerationError` when its rows or its room don't fit tokens."""
+    (batch, length), rows, used = tokens.shape, state.rows, state.length
+    needed = used + length + max_new_tokens
+    problems = []
+    if rows not in (1, batch):
+        rule = f"a row for each of the {batch} prompts, or one for all of them"
+        problems.append(Problem("state", f"{rows} rows", rule, "state.expand(n) where each row has n prompts"))
+    if needed > state.max_length:
+        found = f"room for {state.max_length} tokens"
+        rule = f"{used} in it + prompt {length} + max_new_tokens {max_new_tokens} = {needed}"
+        problems.append(Problem("state", found, rule, f"model.new_state({rows}, {needed}), read anew, or fewer tokens"))
+    if problems:
+        raise GenerationError(*problems)
+    return used
+
+
+def check_draft(model: Any, draft: Any, count: int, tokens: Tensor, max_new_tokens: int, state: Any) -> None:
+    """Raises `GenerationError` unless `draft` can propose what `model` may say behind tokens (B, T)."""
+    problems = []
+    if not _whole(count) or count < 1:
+        problems.append(Problem("draft_tokens", repr(count), "a whole number >= 1", "4; more where most are accepted"))
+    ours, theirs = (model.n_tokens, model.vocab_size), (draft.n_tokens, draft.vocab_size)
+    if ours != theirs:
+        found = f"a draft of {theirs[0]} tokens in {theirs[1]} rows"
+        rule = f"the model's own vocabulary: {ours[0]} tokens in {ours[1]} rows"
+        problems.append(Problem("draft", found, rule, "a draft trained with the same tokenizer and model.vocab_size"))
+    places = [next(each.parameters()).device for each in (model, draft)]
+    if places[0] != places[1]:
+        problems.append(Problem("draft", f"on {places[1]}", f"where the model is: {places[0]}", "draft.to(device)"))
+    total = tokens.shape[1] + max_new_tokens
+    if total > draft.deploy_length:
+        found = f"a draft with model.deploy_length = {draft.deploy_length}"
+        rule = f"prompt {tokens.shape[1]} + max_new_tokens {max_new_tokens} = {total} tokens, which it reads too"
+        problems.append(
+            Problem("draft", found, rule, f"a draft built with model.deploy_length={total}, or fewer tokens")
+        )
+    if state is not None:
+        rule = "a draft reads what the model reads, and has not read what the state holds"
+        problems.append(Problem("draft", "beside a state", rule, "draft=None, or the whole prompt without a state"))
+    if problems:
+        raise GenerationError(*problems)
+
+
 def _whole(value: object) -> bool:
     return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def read_beside(
+    model: Any, tokens: Tensor, mask: Tensor | None, state: Any, source: Tensor | None, source_mask: Tensor | None
+) -> dict[str, Tensor]:
+    """What the model is given beside its prompt, by argument: a source, or that the prompt is a prefix.
+
+    Raises `GenerationError` for a source that there is no use for, or that is missing or doesn't fit, and for a model
+    that writes nothing. A model that describes itself by no spec is one that needs nothing.
+    """
+    spec = getattr(model, "spec", None)
+    kind = getattr(spec, "kind", "decoder")
+    if kind == "encoder":
+        fix = "recipes.generate fills masks with it; a decoder or an encoder_decoder writes"
+        raise GenerationError(Problem("model", "an encoder", "a model that sees what was written so far alone", fix))
+    if kind == "decoder":
+        refuse_source(source, "model")
+        return {"prefix": torch.ones_like(tokens).bool() if mask is None else mask} if _prefixed(spec) else {}
+    if source is None:
+        if state is None:
+            fix = "source=torch.tensor([ids]), and tokens that begin the target"
+            raise GenerationError(Problem("source", "None", "an encoder_decoder reads one", fix))
+        return {}
+    found = tuple(source.shape)
+    if source.ndim != 2 or len(source) != len(tokens) or source.dtype not in (torch.int64, torch.int32):
+        rule = f"integer ids (B, S), a row for each of the {len(tokens)} of tokens"
+        raise GenerationError(Problem("source", f"shape {found}, {source.dtype}", rule, "pad them to one length"))
+    if source.numel() and not 0 <= int(source.min()) <= int(source.max()) < model.vocab_size:
+        rule = f"0 <= id <= {model.vocab_size - 1}"
+        raise GenerationError(
+            Problem("source", f"ids {int(source.min())} to {int(source.max())}", rule, "its tokenizer")
+        )
+    if source_mask is not None and source_mask.shape != source.shape:
+        rule = f"bool of the source's shape {found}, true where a real token stands"
+        raise GenerationError(Problem("source_mask", f"shape {tuple(source_mask.shape)}", rule, "source != pad"))
+    told = {"source": source.long()}
+    return told if source_mask is None else told | {"source_mask": source_mask.bool()}
+
+
+def refuse_source(source: Tensor | None, beside: str) -> None:
+    """Raises `GenerationError` when there is a source, which what is called `beside` doesn't go with."""
+    if source is not None:
+        found = f"shape {tuple(source.shape)}, beside the argument {beside}"
+        raise GenerationError(Problem("source", found, f"this {beside} reads no source", "leave one of them out"))
+
+
+def _prefixed(spec: Any) -> bool:
+    return bool(getattr(spec, "prefix", False))

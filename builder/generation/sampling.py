@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from numbers import Integral, Real
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Problem
@@ -59,6 +60,20 @@ def keep_min_p(logits: Tensor, p: float) -> Tensor:
     return logits.masked_fill(probs < p * probs.amax(-1, keepdim=True), -math.inf)
 
 
+def draw(weights: Tensor, generator: torch.Generator) -> Tensor:
+    """One id of each row of weights (..., V), which need not sum to 1: (...) int64.
+
+    The exponential race draws as torch.multinomial does, whose checks wait for the GPU.
+    """
+    return (weights / torch.empty_like(weights).exponential_(generator=generator)).argmax(-1)
+
+
+def seen_in(tokens: Tensor, mask: Tensor | None, n_rows: int) -> Tensor:
+    """Which ids stand in the prompts (B, T), padding excluded: (B, V = n_rows) bool; their last token is real."""
+    real = tokens if mask is None else torch.where(mask, tokens, tokens[:, -1:])  # it can stand in for padding
+    return torch.zeros(len(tokens), n_rows, dtype=torch.bool, device=tokens.device).scatter_(1, real, True)  # (B, V)
+
+
 @dataclass(frozen=True)
 class Sampler:
     """How the next token is chosen; None switches a knob off.
@@ -108,7 +123,7 @@ class Sampler:
         if allowed is not None and allowed < logits.shape[-1]:
             logits = logits[:, :allowed]
             seen = None if seen is None else seen[:, :allowed]
-        ids = self._choose(logits, seen, generator)
+        ids = self.choose(logits, seen, generator)[0]
         chosen = logits.gather(-1, ids[:, None])[:, 0]  # (B,)
         return ids, chosen - logits.logsumexp(-1)
 
@@ -126,17 +141,72 @@ class Sampler:
             logits = keep_min_p(logits, self.min_p)
         return logits.softmax(-1)
 
-    def _choose(self, logits: Tensor, seen: Tensor | None, generator: torch.Generator) -> Tensor:
+    def choose(self, logits: Tensor, seen: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
+        """The chosen ids (B,) of logits (B, V), and the distribution (B, V) they were drawn from, None if greedy."""
         if self.temperature == 0:
-            return self._penalised(logits, seen).argmax(-1)
+            return self._penalised(logits, seen).max(-1).indices, None  # argmax takes twice as long on a CPU
         probs = self.probabilities(logits, seen)
-        # the exponential race draws from the multinomial as torch.multinomial does, whose checks wait for the GPU
-        return (probs / torch.empty_like(probs).exponential_(generator=generator)).argmax(-1)
+        return draw(probs, generator), probs
 
     def _penalised(self, logits: Tensor, seen: Tensor | None) -> Tensor:
         if self.repetition_penalty is None or seen is None:
             return logits
         return penalise(logits, seen, self.repetition_penalty)
+
+
+@dataclass(frozen=True)
+class Chooser:
+    """The choice of each token of a generation: how, from which draws, and behind which ids.
+
+    `allowed` ids may be chosen; `seen` (B, V, bool) are those that the penalty lowers, None where there is none.
+    """
+
+    sampler: Sampler
+    generator: torch.Generator
+    allowed: int
+    seen: Tensor | None
+
+    def choose(self, logits: Tensor) -> tuple[Tensor, Tensor]:
+        """The ids (B,) chosen of logits (B, V), and their log-probabilities (B,)."""
+        return self.sampler(logits, generator=self.generator, allowed=self.allowed, seen=self.seen)
+
+    def propose(self, logits: Tensor, seen: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The ids (B,) chosen of logits (B, V), the ids `seen` lowered, and the distribution drawn from if it was."""
+        seen = None if seen is None else seen[:, : self.allowed]
+        return self.sampler.choose(logits[:, : self.allowed].float(), seen, self.generator)
+
+    def judge(self, logits: Tensor, ids: Tensor, drawn: list[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        """What is chosen (B, 1 + K) of logits (B, 1 + K, V), before and behind each of the proposed ids (B, K), which
+        were drawn from those K distributions (B, V); its log-probabilities; and to which proposals it agrees, (B, K).
+
+        Each is to be used only as far as all before it agree.
+        """
+        logits = logits.float()
+        seen, count = None, ids.shape[1]
+        if self.seen is not None:
+            seen = self.seen[:, None].repeat(1, count + 1, 1)  # (B, 1 + K, V)
+            seen[:, 1:] |= F.one_hot(ids, seen.shape[-1]).cumsum(1).bool()
+            seen = seen[..., : self.allowed].flatten(0, 1)  # (B (1 + K), V)
+        if self.sampler.temperature == 0:
+            chosen = self.sampler.choose(logits.flatten(0, 1), seen, self.generator)[0].view(len(ids), -1)  # (B, 1 + K)
+            agreed = chosen[:, :count] == ids
+        else:
+            p = self.sampler.probabilities(logits.flatten(0, 1), seen).view_as(logits)  # (B, 1 + K, V)
+            q = torch.stack((*drawn, torch.zeros_like(p[:, 0])), dim=1)  # (B, 1 + K, V), behind the last one nothing
+            here = F.pad(ids, (0, 1))[..., None]  # (B, 1 + K, 1)
+            chance = torch.empty_like(p[..., 0]).uniform_(generator=self.generator)
+            taken = chance * q.gather(-1, here)[..., 0] < p.gather(-1, here)[..., 0]
+            taken[:, count:] = False
+            rest = (p - q).clamp_min(0)
+            rest = torch.where(rest.any(-1, keepdim=True), rest, p)  # where rounding alone leaves nothing
+            chosen = torch.where(taken, here[..., 0], draw(rest, self.generator))
+            agreed = taken[:, :count]
+        return chosen, logits.log_softmax(-1).gather(-1, chosen[..., None])[..., 0], agreed
+
+    def note(self, ids: Tensor) -> None:
+        """Counts ids (B,) or (B, N) as seen, from now on."""
+        if self.seen is not None:
+            self.seen.scatter_(1, ids.view(len(ids), -1), True)
 
 
 def _finite(value: object) -> bool:

@@ -10,15 +10,20 @@ A family is one file, `families/<model_type>.py`, with one subclass of Family; i
     rules     Rule(theirs, ours, form): modules, by layer `{n}`; weights and biases follow from our model. Experts that
               lie apart in their files are one tensor of ours: `{e}` in theirs
     ignorable patterns of tensors in their files that are no parameters: masks, tables of angles
+    ids       ids of tokens that a config.json has to state where no tokenizer is told, and with what
+    copies    {theirs: ours}: tensors that their files may hold a second time; they are compared
+    renamed   {theirs: theirs now}: ends of names, as older files have them
     widening  d_ff as a multiple of d_model, where no field states it
     base      what their files leave out of every name when the model was saved without its head
 
 A family that derives from another adds to its tables: `fields = (*Llama.fields, Field(...))`. What no table can say is
-said by overriding `read` and `write`, which see the whole config and all facts (windows.py does, for layers that
-differ, and mixture.py, for experts); `read(write(facts))` must give the facts back, which is how export knows what a
-family can express. Nothing is read by guess: a field that neither table names is refused when it is met, and a
-parameter of ours that no rule names is an error. Then add a tiny config of the family to tests/interop/cases.py:
-everything in test_families.py is asked of every family.
+said by overriding `read` and `write`, which see the whole config and all facts (windows.py and hybrid.py do, for layers
+that differ, mixture.py, for experts, heads.py, for several heads, and towers.py, for what reads a source);
+`read(write(facts))` must give the facts back, which is how export knows what a family can express. What their config
+doesn't say but another file does, `beside` finds out: it is read and written as fields below `beside`. Nothing is read
+by guess: a field that neither table names is refused when it is met, and a parameter of ours that no rule names is an
+error. Then add a tiny config of the family to tests/interop/cases.py: everything in test_families.py is asked of every
+family, and of those that read in both directions what is in test_encoders.py.
 """
 
 from __future__ import annotations
@@ -31,6 +36,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
 
+from torch import Tensor
+
 from builder.errors import ArchlabError, ConfigError, Problem, nearest
 from builder.load import read as read_schema
 from builder.spec import ModelSpec
@@ -39,6 +46,7 @@ from .facts import Facts
 from .field import Entry, Field
 from .hf_config import HFConfig
 from .rule import Rule
+from .weights import Weights
 
 _HOME = Path(__file__).parent / "families"
 
@@ -53,6 +61,9 @@ class Family:
     neutral: ClassVar[Mapping[str, Any]] = {}
     rules: ClassVar[tuple[Rule, ...]] = ()
     ignorable: ClassVar[tuple[str, ...]] = ()
+    ids: ClassVar[Mapping[str, int | None]] = {}
+    copies: ClassVar[Mapping[str, str]] = {}
+    renamed: ClassVar[Mapping[str, str]] = {}
     base: ClassVar[str] = ""
     widening: ClassVar[int | None] = None
     everywhere: ClassVar[tuple[Entry, ...]] = (
@@ -61,11 +72,19 @@ class Family:
     )
     """Fields that every config.json has."""
 
+    def entries(self, config: HFConfig) -> tuple[Entry, ...]:
+        """The table of fields for this config."""
+        return (*self.everywhere, *self.fields)
+
+    def beside(self, files: Weights) -> dict[str, Any]:
+        """What the other files of a folder say that its config.json doesn't."""
+        return {}
+
     def read(self, config: HFConfig) -> dict[str, Any]:
         """Our model section, as plain Python that ModelSpec judges."""
         section: dict[str, Any] = {}
         put(section, {"init.name": "normal", **self.fixed})
-        for entry in (*self.everywhere, *self.fields):
+        for entry in self.entries(config):
             put(section, {path: value for path, value in entry.read(config).items() if value is not None})
         if self.widening is not None and "d_model" in section:
             section["ffn"].setdefault("d_ff", self.widening * section["d_model"])
@@ -82,6 +101,10 @@ class Family:
         """The table of tensors; `facts` for forms that need a number, such as Grouped(d_head)."""
         return self.rules
 
+    def idle(self, facts: Facts) -> dict[str, Tensor]:
+        """Tensors that their class asks for and that nothing of ours is in, since they change nothing."""
+        return {}
+
     def spec(self, config: HFConfig) -> ModelSpec:
         """The ModelSpec of a config; raises ConfigError with every field that can't be served."""
         section = self.read(config)
@@ -94,7 +117,7 @@ class Family:
     def _theirs(self, problem: Problem, config: HFConfig) -> Problem:
         """A problem of our section, told of the field that it was read from."""
         names: dict[str, str] = {}
-        for entry in (*self.everywhere, *self.fields):
+        for entry in self.entries(config):
             names |= entry.names(config)
         path, rest = problem.path.removeprefix("model."), ""
         while path and path not in names:
@@ -103,27 +126,43 @@ class Family:
         theirs = f"{config.where}: {names[path]}" if path else config.where
         return replace(problem, path=f"{theirs} (ours: {problem.path})" if problem.path else theirs)
 
-    def note(self, facts: Facts) -> str:
+    def note(self, facts: Facts, config: HFConfig) -> str:
         """What whoever brings in this model should know of it; "" for nothing."""
         return ""
 
     def judge_depth(self, config: HFConfig, names: Iterable[str]) -> None:
         """Raises ConfigError when the config states more layers than a file with tensors of these names has."""
-        before = {
-            rule.theirs.partition("{n}")[0].removeprefix(self.base) for rule in self.rules if "{n}" in rule.theirs
-        }
+        names = tuple(names)
+        for field in self.entries(config):
+            if not isinstance(field, Field) or field.ours not in ("n_layers", "encoder.n_layers"):
+                continue
+            stated, there = field.read(config)[field.ours], self._depth(names, field.ours.removesuffix("n_layers"))
+            if stated is not None and stated > there:
+                rule = f"the tensors in the folder are of {there} layers"
+                config.refuse(field.names(config)[field.ours], rule, f"{there}")
+        config.judge()
+
+    def _depth(self, names: Iterable[str], tower: str) -> int:
+        """How many layers of a tower tensors of these names are of."""
+        layers = [rule for rule in self.rules if "{n}" in rule.theirs and tower == _tower(rule)]
+        before = {rule.theirs.partition("{n}")[0].removeprefix(self.base) for rule in layers}
         layer = re.compile(rf"(?:{re.escape(self.base)})?(?:{'|'.join(map(re.escape, before))})(\d+)\.")
-        there = 1 + max((int(found[1]) for name in names if (found := layer.match(name))), default=-1)
-        field = next(entry for entry in self.fields if isinstance(entry, Field) and entry.ours == "n_layers")
-        if field.read(config)["n_layers"] > there:
-            config.refuse(
-                field.names(config)["n_layers"], f"the tensors in the folder are of {there} layers", f"{there}"
-            )
-            config.judge()
+        return 1 + max((int(found[1]) for name in names if (found := layer.match(name))), default=-1)
+
+    def spelt(self, name: str) -> str:
+        """The name of a tensor in a file, as their code spells it now."""
+        ends = (old for old in self.renamed if name.endswith(old))
+        old = next(ends, "")
+        return name.removesuffix(old) + self.renamed[old] if old else name
 
     def ignores(self, name: str) -> bool:
         """Whether a tensor of that name in a file is no parameter."""
         return any(re.fullmatch(pattern, name) for pattern in self.ignorable)
+
+
+def _tower(rule: Rule) -> str:
+    ours = rule.ours if isinstance(rule.ours, str) else rule.ours[0]
+    return "encoder." if ours.startswith("encoder.") else ""
 
 
 def put(tree: dict[str, Any], values: Mapping[str, Any]) -> None:

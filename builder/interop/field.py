@@ -12,6 +12,7 @@ from .hf_config import HFConfig
 
 _COUNTS = ("d_model", "n_layers", "n_heads", "n_kv_heads", "d_head", "d_ff", "vocab_size", "train_length")
 _COUNTS += ("n_experts", "top_k", "n_groups", "top_groups", "q_rank", "kv_rank", "d_rope", "d_value")
+_COUNTS += ("d_state", "d_conv", "d_key", "n_key_heads", "chunk")
 REQUIRED = object()
 """The default of a field that every config.json has."""
 
@@ -45,6 +46,8 @@ class Code(ABC):
 
     rule: str = ""
     """What is allowed on their side, in words."""
+    none: bool = False
+    """Whether our None is a value that it spells."""
 
 
 class Choice(Code):
@@ -56,13 +59,14 @@ class Choice(Code):
     def __init__(self, table: Mapping[Any, Any]):
         self.table = table
         self.rule = f"one of {', '.join(map(str, table))}"
+        self.none = None in table.values()
 
     def ours(self, value: Any) -> Any:
         return self.table[value]
 
     def theirs(self, value: Any) -> Any:
         for theirs, ours in self.table.items():
-            if _agrees(value, ours):
+            if agrees(value, ours):
                 return theirs
         raise KeyError(value)
 
@@ -130,9 +134,8 @@ class Field(Entry):
         if not found and not null and isinstance(self.default, int) and any(map(config.states, spellings)):
             config.refuse(path, f"a value: null is none, and {self.default} is taken only where the field is missing")
         counts = any(ours.rpartition(".")[2] in _COUNTS for ours in _tuple(self.ours))
-        if counts and value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-            config.refuse(path, f"a whole number of at least 1 (ours: {', '.join(_tuple(self.ours))})")
-            config.judge()  # other fields are computed from it
+        if counts and value is not None:
+            count(config, path, value, f"(ours: {', '.join(_tuple(self.ours))})")
         try:
             value = value if value is None else self.code.ours(value)
         except (KeyError, TypeError):
@@ -149,17 +152,51 @@ class Field(Entry):
         if not values:
             return {}
         try:
-            value = values[-1] if values[-1] is None else self.code.theirs(values[-1])
+            value = self.code.theirs(values[-1]) if values[-1] is not None or self.code.none else None
         except (KeyError, TypeError, ValueError):  # nothing of theirs means this; what is read back will show it
             return {}
         return {_tuple(self.theirs)[0]: value}
+
+
+@dataclass(frozen=True)
+class Multiple(Entry):
+    """`ours` is a width that they state as `theirs` times hidden_size, or by itself as `whole`, which goes before."""
+
+    ours: str
+    theirs: str
+    default: int
+    whole: str = ""
+
+    def read(self, config: HFConfig) -> dict[str, Any]:
+        times = count(config, self.theirs, self.default, f"(ours: {self.ours} over d_model)")
+        width = times * config["hidden_size"]
+        return {self.ours: count(config, self.whole, width, f"(ours: {self.ours})") if self.whole else width}
+
+    def names(self, config: HFConfig) -> dict[str, str]:
+        return {self.ours: self.whole if self.whole and config.states(self.whole) else self.theirs}
+
+    def write(self, facts: Facts) -> dict[str, Any]:
+        width = facts.get(self.ours, 0)
+        times, rest = divmod(width, facts["d_model"])
+        whole = {self.whole: width} if width and self.whole else {}
+        return whole | ({self.theirs: times} if times and not rest else {})
+
+
+def count(config: HFConfig, path: str, default: int, means: str) -> int:
+    """A field that others are computed from; what is no number of at least 1 is refused at once."""
+    value = config.get(path, default)
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        config.refuse(path, f"a whole number of at least 1 {means}")
+        config.judge()
+    return value
 
 
 def _tuple(value: str | tuple[str, ...]) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) else value
 
 
-def _agrees(value: Any, part: Any) -> bool:
+def agrees(value: Any, part: Any) -> bool:
+    """Whether a value is the one asked for; of a slot whether it has all knobs that are asked for."""
     if isinstance(part, Mapping) and isinstance(value, Mapping):
-        return all(key in value and _agrees(value[key], inner) for key, inner in part.items())
+        return all(key in value and agrees(value[key], inner) for key, inner in part.items())
     return value == part and isinstance(value, bool) == isinstance(part, bool)

@@ -45,6 +45,37 @@ class Conv1D(Rows):
         return super().to_ours(_turned(theirs), shapes)
 
 
+class Swapped(Rows):
+    """As `Rows`, and the two halves of the first have changed places: [values; gate] of ours, [gate; values] theirs."""
+
+    def to_theirs(self, ours: Sequence[Tensor]) -> Tensor:
+        return super().to_theirs([_swapped(ours[0]), *ours[1:]])
+
+    def to_ours(self, theirs: Tensor, shapes: Sequence[Size]) -> Sequence[Tensor]:
+        first, *rest = super().to_ours(theirs, shapes)
+        return [_swapped(first), *rest]
+
+
+class Row(Form):
+    """A vector as a matrix of one row."""
+
+    def to_theirs(self, ours: Sequence[Tensor]) -> Tensor:
+        return ours[0][None]
+
+    def to_ours(self, theirs: Tensor, shapes: Sequence[Size]) -> Sequence[Tensor]:
+        return [theirs[0]]
+
+
+class Depthwise(Form):
+    """A convolution of each channel by itself, (C, 1, width) with torch's axis of inputs; a bias stays as it is."""
+
+    def to_theirs(self, ours: Sequence[Tensor]) -> Tensor:
+        return ours[0].unsqueeze(1) if ours[0].ndim == 2 else ours[0]
+
+    def to_ours(self, theirs: Tensor, shapes: Sequence[Size]) -> Sequence[Tensor]:
+        return [theirs.squeeze(1) if theirs.ndim == 3 else theirs]
+
+
 class Woven(Form):
     """Stacked experts, row by row in turn and then transposed (gpt-oss): gate 0, up 0, gate 1, up 1, ... as columns.
 
@@ -78,6 +109,11 @@ class Grouped(Form):
         grouped = theirs.unflatten(0, (groups, -1))  # (K, (n + 2) E, D)
         parts = grouped.split([shape[0] // groups for shape in shapes], dim=1)
         return [part.flatten(0, 1) for part in parts]  # (rows, D) each
+
+
+def _swapped(tensor: Tensor) -> Tensor:
+    """The second half of the rows, then the first."""
+    return torch.cat(tensor.chunk(2)[::-1])
 
 
 def _turned(tensor: Tensor) -> Tensor:

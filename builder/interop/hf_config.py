@@ -10,6 +10,8 @@ from typing import Any
 from builder.errors import ArchlabError, ConfigError, Problem, shown
 
 FILE = "config.json"
+BESIDE = "beside"
+"""Below it stand fields that are in no config.json: what other files of the folder say."""
 ANY = object()
 """In a table of neutral values: whatever stands there, it doesn't change what the model computes."""
 
@@ -63,7 +65,11 @@ class HFConfig:
             raise ArchlabError(f"hf: {file} is no JSON: {error}") from None
         if not isinstance(values, dict):
             raise ArchlabError(f"hf: {file} holds no fields, but {type(values).__name__}")
-        return cls(values, str(file))
+        return cls({key: value for key, value in values.items() if key != BESIDE}, str(file))
+
+    def tell(self, beside: Mapping[str, Any]) -> None:
+        """Adds what the folder says elsewhere, as fields below `beside`."""
+        self._values = {**self._values, BESIDE: dict(beside)} if beside else self._values
 
     def get(self, path: str, default: Any = None) -> Any:
         """The field at a dotted path, `default` where it is missing or null."""

@@ -17,9 +17,10 @@ from builder.experiments.folder import RunFolder
 from builder.experiments.sheet import sheet
 from builder.ledger import ledger
 from builder.load import load
+from builder.registry import find, names
 from builder.spec import ModelSpec, RunSpec
 
-from .bring import import_hf, note_on
+from .bring import import_hf, labels_on, note_on
 from .tokenizer import read_tokenizer
 
 
@@ -57,8 +58,20 @@ def import_run(source: str | Path, target: str | Path, *, dtype: torch.dtype = t
     contents: dict[str, Any] = {"state_dict": state, "global_step": 0}
     pack(contents, spec)
     AtomicIO().save_checkpoint(contents, folder.checkpoint("best"))
-    folder.summarise("imported", **({"ledger": costs.summary()} if costs else {}))
+    labels = labels_on(source, model)
+    known = ({"ledger": costs.summary()} if costs else {}) | ({"labels": list(labels)} if labels else {})
+    folder.summarise("imported", **known)
     return Imported(folder, spec, report, note)
+
+
+def _objective(model: ModelSpec) -> str:
+    """The first objective by which a model with this head can be trained."""
+    kinds = {name: find("objective", name) for name in names("objective")}
+    return next(
+        name
+        for name, kind in kinds.items()
+        if model.kind in kind.kinds and model.head.component.gives in kind.gives and kind.prefix == model.prefix
+    )
 
 
 def _run(model: ModelSpec, tokenizer: Mapping[str, Any], target: Path) -> RunSpec:
@@ -66,7 +79,7 @@ def _run(model: ModelSpec, tokenizer: Mapping[str, Any], target: Path) -> RunSpe
     if place.parts[-2:-1] in ((), ("..",), ("/",)):  # the experiment is a folder that has a name
         place = place.absolute().resolve()
     output = {"root": str(place.parent.parent), "experiment": place.parent.name, "name": place.name}
-    config = compose(["logger=none"])
+    config = compose([f"objective={_objective(model)}", "logger=none"])
     replaced = {
         "model": model.model_dump(mode="json"),
         "tokenizer": dict(tokenizer),

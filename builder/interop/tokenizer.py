@@ -20,12 +20,13 @@ _BYTES = 258
 def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
     """Our tokenizer section for a folder, and a note for the reader, "" when there is nothing to say.
 
-    The ends are those that generation_config.json or config.json name by id. Without a tokenizer.json the text is taken
-    for bytes where the vocabulary has their size; raises ArchlabError elsewhere.
+    The ends are those that generation_config.json or config.json name by id; BERT's end is what separates. Without a
+    tokenizer.json the text is taken for bytes where the vocabulary has their size; raises ArchlabError elsewhere.
     """
     file = folder / FILE
     if file.is_file():
-        eos = _token(file, folder, "eos_token_id")
+        ends = (_token(file, folder, f"{name}_token_id") for name in ("eos", "sep"))
+        eos = next(filter(None, ends), None) or _named(folder, "sep_token")
         pad = _token(file, folder, "pad_token_id")
         section = {
             "name": "file",
@@ -33,6 +34,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
             "eos": eos,
             "pad": pad if pad != eos else None,
             "rows": vocab_size,
+            "start": _token(file, folder, "decoder_start_token_id"),
         }
         return {key: value for key, value in section.items() if value is not None}, ""
     if _BYTES <= vocab_size < 2 * _BYTES:
@@ -45,8 +47,11 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
     )
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int) -> dict[str, Any]:
-    """Writes tokenizer.json, tokenizer_config.json and generation_config.json; gives the ids for config.json."""
+def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int, *, starts: bool = False) -> dict[str, Any]:
+    """Writes tokenizer.json, tokenizer_config.json and generation_config.json; gives the ids for config.json.
+
+    starts   whether the model answers a source, its answers begun by a token of their own
+    """
     tokenizer.save(folder)
     text = "aé\n<"
     if not (folder / FILE).is_file() and (made := _bytes(tokenizer)).encode(text).ids == tokenizer.encode(text):
@@ -54,7 +59,10 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int) -> dict[str
     names = {id: name for name, id in tokenizer.specials.items()}
     said = {"tokenizer_class": "PreTrainedTokenizerFast", "model_max_length": length}
     said |= {"eos_token": names[tokenizer.eos], "pad_token": names[tokenizer.pad]}
-    ids = {"bos_token_id": tokenizer.eos, "eos_token_id": tokenizer.eos, "pad_token_id": tokenizer.pad}
+    begins = tokenizer.eos if tokenizer.bos is None else tokenizer.bos
+    ids = {"bos_token_id": begins, "eos_token_id": tokenizer.eos, "pad_token_id": tokenizer.pad}
+    if starts:
+        ids["decoder_start_token_id"] = tokenizer.start
     (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
     return ids
@@ -71,6 +79,16 @@ def _token(file: Path, folder: Path, key: str) -> str | None:
             ):  # -1 says that there is none
                 backend = read_json(file, str(file), "save the tokenizer there anew")
                 return backend.id_to_token(first)
+    return None
+
+
+def _named(folder: Path, key: str) -> str | None:
+    """The token that the tokenizer's own files name so."""
+    for name in ("tokenizer_config.json", "special_tokens_map.json"):
+        stated = _fields(folder / name).get(key) if (folder / name).is_file() else None
+        token = stated.get("content") if isinstance(stated, dict) else stated
+        if isinstance(token, str):
+            return token
     return None
 
 

@@ -22,6 +22,7 @@ class Weights:
     """
 
     def __init__(self, folder: Path):
+        self.folder = folder
         self._files: dict[str, Any] = {}
         self.shapes: dict[str, tuple[int, ...]] = {}
         for name in _files(folder):

@@ -25,14 +25,15 @@ class Ledger:
     params                  parameters, a tied table once
     active_params           those that one token passes through
     components              parameters by part of the model
-    flops_per_token         of a forward pass at train_length, two for each multiply-add; causal attention
-                            counts in full; a training step costs three times as much
+    flops_per_token         of a forward pass at train_length, two for each multiply-add, with a source as long where
+                            one is read; causal attention counts in full; a training step costs three times as much
     state_bytes_per_token   what generation keeps for one more token at deploy_length, in float32: a layer whose window
                             is full keeps nothing more
     dispatched_per_token    numbers of one token that go to experts in a forward pass, over all layers
     state_bytes             what it keeps for one sequence of deploy_length tokens, in float32
-    constant_state_bytes    of those, by mixer slot, what one layer keeps that keeps nothing more for one more token: a
-                            recurrent layer from the first token on, or one whose window is full
+    constant_state_bytes    of those, by slot, what one layer keeps that keeps nothing more for one more token: a
+                            recurrent layer from the first token on, one whose window is full, or what it made of a
+                            source of train_length tokens
     shapes                  the shape ledger of chapter 3.7, for each distinct layer
     """
 
@@ -103,4 +104,6 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
 def _constant(spec: ModelSpec, last: State, before: State) -> dict[str, int]:
     """The bytes of one layer of each mixer slot whose state is as large one token earlier."""
     layers = zip(spec.layers, last.layers, before.layers, strict=True)
-    return {layer.parts[0].slot: at.bytes() for layer, at, earlier in layers if at.bytes() == earlier.bytes()}
+    found = {layer.mixer.slot: at.bytes() for layer, at, earlier in layers if at.bytes() == earlier.bytes()}
+    kept = {} if last.source is None else last.source.layers
+    return found | {part.slot: kept[layer.index].bytes() for layer in spec.layers if (part := layer.part("cross"))}

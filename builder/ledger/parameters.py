@@ -10,10 +10,16 @@ from builder.model.language_model import LanguageModel
 
 def by_component(model: LanguageModel) -> dict[str, int]:
     """Parameters by component: the slots of the layers by their names, all norms together; a tied table once."""
-    slots = {(layer.index, part.kind): part.slot for layer in model.spec.layers for part in layer.parts}
+    towers = {
+        name: {(layer.index, part.kind): part.slot for layer in spec.layers for part in layer.parts}
+        for name, spec in model.spec.towers.items()
+    }
     counts: Counter[str] = Counter()
     for name, parameter in model.named_parameters():  # names a shared parameter once
-        counts[_component(name.split("."), slots)] += parameter.numel()
+        path = name.split(".")
+        tower = path[0] if path[0] in towers else ""
+        part = _component(path[1:] if tower else path, towers[tower])
+        counts[f"{tower} {part}".strip()] += parameter.numel()
     return dict(counts)
 
 

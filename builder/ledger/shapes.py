@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import nn
 
+from builder.architecture import EncoderSpec
 from builder.model.assemble import build
 from builder.model.context import Aux, Shape
 from builder.model.language_model import LanguageModel
@@ -20,14 +22,22 @@ def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
     The real model runs on a batch of no rows, its weights without storage: every shape is the true one, and no
     memory is taken, however large the model. Each row's first axis is then the batch that was asked for.
     """
-    firsts = [alike[0].index for alike in spec.kinds.values()]
-    model = _hollow(spec.model_copy(update={"n_layers": len(firsts), "pattern": tuple(spec.kinds)}))
+    firsts = {name: [alike[0].index for alike in tower.kinds.values()] for name, tower in spec.towers.items()}
+    small: dict[str, Any] = {"n_layers": len(spec.kinds), "pattern": tuple(spec.kinds)}
+    if (source := spec.source) is not None:
+        small["encoder"] = EncoderSpec(n_layers=len(source.kinds), pattern=tuple(source.kinds))
+    model = _hollow(spec.model_copy(update=small))
     aux = Aux(shapes=[])
     nothing = torch.zeros(0, spec.train_length, dtype=torch.long)  # (0, T)
-    model(nothing, positions=nothing, aux=aux)  # positions are given, so that no table is asked how far it reaches
-    places = {index: first for index, first in enumerate(firsts)} | {None: None}
+    beside = {} if source is None else {"source": nothing}
+    model(nothing, positions=nothing, **beside, aux=aux)  # positions are given: no table is asked how far it reaches
     return tuple(
-        replace(line, layer=places[line.layer], sizes=(batch_size, *line.sizes[1:])) for line in aux.shapes or ()
+        replace(
+            line,
+            layer=None if line.layer is None else firsts[line.tower][line.layer],
+            sizes=(batch_size, *line.sizes[1:]),
+        )
+        for line in aux.shapes or ()
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
-from functools import partial
+from itertools import cycle
 from types import SimpleNamespace
 from typing import Any
 
@@ -87,7 +87,8 @@ def passes(spec: RunSpec, model_spec: ModelSpec, work: Work) -> list[list[Stretc
     rows = min(work.rows, 2 * work.micro)  # those after the second are like it
     with _apart(work), watch:
         with watch.labelled("weights"):  # what is there before a step, as they are
-            batch = {"tokens": torch.empty(rows, model_spec.train_length + 1, dtype=torch.long, device=work.device)}
+            objective: Any = spec.objective.component
+            batch = objective(spec.objective).blank(rows, model_spec.train_length, work.device)
         step = Step(_uncompiled(spec), model)
         with _cut(watch, model), work.autocast(), torch.autocast(work.device, enabled=False):
             watch.cut("preparation")
@@ -213,9 +214,13 @@ def _cut(watch: Watch, model: LanguageModel) -> Iterator[None]:
         watch.label = "logits"
         hidden.register_hook(lambda _: setattr(watch, "label", "activations"))
 
-    for index, layer in enumerate(model.layers):
-        hooks.append(layer.register_forward_pre_hook(partial(entered, index)))
-        hooks.append(layer.register_forward_hook(partial(left, index)))
+    places: dict[nn.Module, list[int]] = {}
+    for index, layer in enumerate(model.layers):  # a shared one stands at several places
+        places.setdefault(layer, []).append(index)
+    for layer, indices in places.items():
+        coming, going = cycle(indices), cycle(indices)
+        hooks.append(layer.register_forward_pre_hook(lambda *told, at=coming: entered(next(at), *told)))
+        hooks.append(layer.register_forward_hook(lambda *told, at=going: left(next(at), *told)))
     end = model.layers[last] if model.final_norm is None else model.final_norm
     hooks.append(end.register_forward_hook(ended))
     for parameter in model.parameters():

@@ -27,7 +27,7 @@ class Walk:
     def __init__(self, spec: ModelSpec):
         self._spec = spec
         numbers = {kind: [layer.index for layer in alike] for kind, alike in spec.kinds.items()}
-        deep = any(len(alike) > _APART for alike in numbers.values())
+        deep = _plain(spec) and any(len(alike) > _APART for alike in numbers.values())
         rounds = [[kind for kind, alike in numbers.items() if len(alike) > told] for told in (0, 2, 1)]
         pattern = tuple(kind for each in rounds for kind in each) if deep else tuple(map(str, spec.layers))
         self.shallow = _of(pattern, spec)
@@ -46,7 +46,7 @@ class Walk:
     def depths(self) -> Iterator[tuple[ModelSpec, int]]:
         """The models from which follows what is linear in the layers: a shallow one, and then for each kind of which
         there are more one with a layer more, and how many more there are."""
-        if self._spec.n_layers <= _WHOLE:
+        if self._spec.n_layers <= _WHOLE or not _plain(self._spec):
             yield self._spec, 0
             return
         yield self.shallow, 0
@@ -70,6 +70,11 @@ class Walk:
         back = reversed(layers)
         yield from ((f"backward of layer {index}", told[f"backward of layer {place}"]) for index, place in back)
         yield "backward of the embedding", told["backward of the embedding"]
+
+
+def _plain(spec: ModelSpec) -> bool:
+    """Whether layers are all that there is, each with weights of its own; any other model is played through whole."""
+    return spec.encoder is None and not spec.shared
 
 
 def _of(pattern: tuple[str, ...], spec: ModelSpec) -> ModelSpec:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,9 +14,9 @@ from builder.layers import LayerSpec
 from builder.spec import ModelSpec
 
 from .embedding import Embedding
-from .head import Head
 from .language_model import LanguageModel
 from .stack import Stack
+from .tower import Encoder
 
 
 def build(
@@ -45,32 +46,48 @@ def assemble(spec: ModelSpec) -> LanguageModel:
     vocab_size = spec.vocab_size
     if vocab_size is None:
         raise ValueError("model.vocab_size is null: build needs a number; load takes the tokenizer's size")
-    positions = nn.ModuleDict(
-        {scheme: _scheme(config, spec.scheme_site(scheme)) for scheme, config in spec.schemes.items()}
-    )
-    norm: Any = spec.norm.component
+    source, head = spec.source, spec.head.component
     return LanguageModel(
         spec=spec,
-        embedding=Embedding(spec.embedding, vocab_size, spec.d_model),
-        positions=positions,
-        slots=[spec.scheme_of(layer) for layer in spec.layers],
-        layers=Stack([_block(layer, spec) for layer in spec.layers]),
-        final_norm=norm(spec.norm, spec.d_model) if spec.ends_in_norm else None,
-        head=Head(spec.head, vocab_size, spec.d_model),
+        **_tower(spec, vocab_size),
+        head=head(spec.head, spec.site(0), vocab_size),
+        encoder=None if source is None else Encoder(source, **_tower(source, vocab_size)),
     )
 
 
-def _scheme(config: Config, site: Site) -> nn.Module:
-    scheme: Any = config.component
-    return scheme(config, site)
+def _tower(spec: ModelSpec, vocab_size: int) -> dict[str, Any]:
+    """What a stack of layers is made of."""
+    schemes = {scheme: _made(config, spec.scheme_site(scheme)) for scheme, config in spec.schemes.items()}
+    norm: Any = spec.norm.component
+    return {
+        "embedding": Embedding(spec.embedding, vocab_size, spec.d_model),
+        "positions": nn.ModuleDict(schemes),
+        "layers": Stack(_blocks(spec)),
+        "final_norm": norm(spec.norm, spec.d_model) if spec.ends_in_norm else None,
+    }
 
 
-def _block(layer: LayerSpec, spec: ModelSpec) -> nn.Module:
-    parts = {part.kind: _part(part.config, spec, layer.index) for part in layer.parts}
+def _blocks(spec: ModelSpec) -> list[nn.Module]:
+    """The layers in order; those of an entry that is `shared` are one."""
+    once: dict[str, nn.Module] = {}
+    together: dict[Any, Any] = {}
+    blocks = []
+    for layer in spec.layers:
+        kind = str(layer)
+        block = once.get(kind) or _block(layer, spec, together)
+        if kind in spec.shares:
+            once[kind] = block
+        blocks.append(block)
+    return blocks
+
+
+def _made(config: Config, site: Site) -> nn.Module:
+    component: Any = config.component
+    return component(config, site)
+
+
+def _block(layer: LayerSpec, spec: ModelSpec, together: dict[Any, Any]) -> nn.Module:
+    site = replace(spec.site(layer.index), together=together)
+    parts = {part.kind: _made(part.config, site) for part in layer.parts}
     block: Any = spec.block.component
-    return block(spec.block, spec.site(layer.index), parts)
-
-
-def _part(config: Config, spec: ModelSpec, layer: int) -> nn.Module:
-    part: Any = config.component
-    return part(config, spec.site(layer))
+    return block(spec.block, site, parts)

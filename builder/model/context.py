@@ -14,6 +14,8 @@ from .whole_batch import WholeBatch
 if TYPE_CHECKING:
     from builder.components.position import Position
 
+    from .source import Source
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -23,11 +25,13 @@ class Shape:
     tensor: str
     axes: str
     sizes: tuple[int, ...]
+    tower: str = ""
 
     @property
     def where(self) -> str:
-        """Which layer the tensor is in, or `model`."""
-        return "model" if self.layer is None else f"layer {self.layer}"
+        """Which tower and layer the tensor is in; `model` where it is in no layer of the one that answers."""
+        layer = "" if self.layer is None else f"layer {self.layer}"
+        return f"{self.tower} {layer}".strip() or "model"
 
 
 @dataclass
@@ -55,24 +59,34 @@ class Aux:
         return Aux(shapes=None if self.shapes is None else [], whole=whole)
 
     def add(self, told: Aux) -> None:
-        """Takes over what was reported elsewhere."""
+        """Takes over what was reported elsewhere; a module that several layers share has counted in each."""
         self.losses.update(told.losses)
         self.stats.update(told.stats)
-        self.tallies.update(told.tallies)
+        for module, tally in told.tallies.items():
+            self.tallies[module] = self.tallies[module] + tally if module in self.tallies else tally
         if self.shapes is not None:
             self.shapes.extend(told.shapes or ())
 
     def add_layer(self, layer: int, told: Aux) -> None:
         """Takes over what a layer reported, under its number."""
+        if not (told.losses or told.stats or told.tallies or told.shapes):
+            return
         losses = {_numbered(name, layer): loss for name, loss in told.losses.items()}
         stats = {_numbered(name, layer): stat for name, stat in told.stats.items()}
         shapes = None if told.shapes is None else [replace(line, layer=layer) for line in told.shapes]
         self.add(Aux(losses, stats, told.tallies, shapes))
 
+    def within(self, tower: str) -> Aux:
+        """The same as reported by a tower of that name: `moe/3/aux_loss` as `moe/encoder/3/aux_loss`."""
+        losses = {_numbered(name, tower): loss for name, loss in self.losses.items()}
+        stats = {_numbered(name, tower): stat for name, stat in self.stats.items()}
+        shapes = None if self.shapes is None else [replace(line, tower=tower) for line in self.shapes]
+        return Aux(losses, stats, self.tallies, shapes)
 
-def _numbered(name: str, layer: int) -> str:
+
+def _numbered(name: str, place: int | str) -> str:
     first, *rest = name.split("/")
-    return "/".join((first, str(layer), *rest))
+    return "/".join((first, str(place), *rest))
 
 
 @dataclass(frozen=True)
@@ -84,6 +98,8 @@ class Context:
     mask            what may be seen (a mixer narrows it with `mask.within(window)`)
     position        this layer's position scheme, with the hooks `rotate` and `bias`
     state           this layer's state, or None in training
+    source          what a decoder reads beside, this layer's view of it, or None
+    embedded        (B, T, D) what entered the first layer, where a mixer recalls it; None: a layer by itself
     aux             where losses, statistics and shapes are reported
     """
 
@@ -93,6 +109,8 @@ class Context:
     position: Position
     aux: Aux
     state: Any = None
+    source: Source | None = None
+    embedded: Tensor | None = None
 
     def record(self, tensor: str, axes: str, *sizes: int) -> None:
         """Writes a line of the shape ledger, when one is kept."""

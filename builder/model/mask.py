@@ -18,30 +18,41 @@ class Mask:
 
     Query t stands at slot `past` + t; the keys stand at the slots of `span`, or at all of them, counted from 0.
 
-        causal      key <= query
-        window      key >  query - window           a query sees itself and the window - 1 slots before it
+        causal      key <= query, or key and query both stand in the prefix
+        prefix      prefix[b, slot]                 (B, L) bool, what is seen in both directions (Raffel et al. 2020)
+        window      query - window < key < query + window    a query sees itself and the window - 1 slots on each side
         real        real[b, key]                    (B, L) bool, false where padding stands
         segments    segments[b, key] == segments[b, query]   (B, L), the documents of a packed row
+        counted     (B, L) real tokens up to each slot, where padding stands between them: a window counts by these
 
     A row that sees nothing (a padding query) gives zeros, in every kernel.
     """
 
     causal: bool = True
+    prefix: Tensor | None = None
     window: int | None = None
     real: Tensor | None = None
     segments: Tensor | None = None
+    counted: Tensor | None = None
     past: int = 0
     span: Span | None = None
     _memo: dict = field(init=False, default_factory=dict, repr=False, compare=False)  # not handed on by `replace`
 
+    def backward(self) -> Mask:
+        """The same mask for what is carried from left to right: it shows nothing that stands behind a query."""
+        return self if self.causal and self.prefix is None else self._sharing(replace(self, causal=True, prefix=None))
+
     def within(self, window: int | None) -> Mask:
         """The same mask seen through a sliding window too; what is written out is shared by the layers of a pass."""
+        if window is None:
+            return self
         both = [width for width in (self.window, window) if width is not None]
         return self._sharing(replace(self, window=min(both, default=None)))
 
     def over(self, span: Span) -> Mask:
         """The same mask over the keys that a state gave; what is written out is shared by the layers of a pass."""
-        return self._sharing(replace(self, span=None if span == Span(0, span.length) else span))
+        plain = span.first == 0 and span.turn == 0
+        return self if plain and self.span is None else self._sharing(replace(self, span=None if plain else span))
 
     def apart(self) -> Mask:
         """The same mask: what was written out by now is shared, and what will be is not."""
@@ -56,7 +67,7 @@ class Mask:
     def flag(self, queries: int, keys: int) -> bool | None:
         """What says it all without a tensor: True is torch's `is_causal`, False no mask; None: neither does."""
         everything = self.window is None or self.window >= keys
-        if not everything or self.real is not None or self.segments is not None:
+        if not everything or self._rows is not None:
             return None
         if not self.causal or (queries == 1 and (self.span is not None or self.past + 1 == keys)):
             return False  # a single query stands behind all keys of its state
@@ -77,9 +88,11 @@ class Mask:
             key = self.span.first + (s - self.span.turn) % self.span.length
         seen = key >= 0
         if self.causal:
-            seen = seen & (key <= query)
+            both = False if self.prefix is None else self.prefix[b, key] & self.prefix[b, query]
+            seen = seen & ((key <= query) | both)
         if self.window is not None:
-            seen = seen & (key > query - self.window)
+            at, there = (query, key) if self.counted is None else (self.counted[b, query], self.counted[b, key])
+            seen = seen & (there > at - self.window) & (there < at + self.window)
         if self.real is not None:
             seen = seen & self.real[b, key]
         if self.segments is not None:
@@ -117,7 +130,7 @@ class Mask:
         return seen
 
     def _once(self, key: tuple[Any, ...], make: Any) -> Any:
-        key = (self.window, self.span, *key)
+        key = (self.causal, self.prefix, self.window, self.span, *key)
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]
@@ -125,7 +138,7 @@ class Mask:
     @property
     def _rows(self) -> int | None:
         """How many rows of the batch differ; None when all are alike."""
-        return next((len(told) for told in (self.real, self.segments) if told is not None), None)
+        return next((len(told) for told in (self.real, self.segments, self.prefix) if told is not None), None)
 
     def _write_out(self, queries: int, keys: int, device: torch.device) -> Tensor:
         row = torch.arange(self._rows or 1, device=device)[:, None, None, None]  # (B | 1, 1, 1, 1)

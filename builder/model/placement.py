@@ -26,6 +26,7 @@ def place(
     real: Tensor | None,
     positions: Tensor | None,
     segments: Tensor | None,
+    prefix: Tensor | None,
     state: State | None,
     causal: bool,
     schemes: Mapping[str, Position],
@@ -35,7 +36,7 @@ def place(
 
     Raises TooLong past the end of a scheme's table, ValueError for arguments that don't fit the tokens or the state.
     """
-    _refuse_misfits(tokens, state, attention_mask=real, positions=positions, segments=segments)
+    _refuse_misfits(tokens, state, attention_mask=real, positions=positions, segments=segments, prefix=prefix)
     past = state.length if state is not None else 0
     end = past + tokens.shape[1]
     real = real.bool() if real is not None else None
@@ -47,7 +48,10 @@ def place(
     slots = state.max_length if state is not None else end
     own = Positions(ids, slots if real is None else slots - (~real).sum(1))  # a pad takes a slot and is no token
     keys = Positions(state.positions[:, :end], own.reach) if state is not None and past else own
-    mask = Mask(causal=causal, real=real, segments=segments, past=past)
+    if prefix is not None and past:  # what was read before stands behind no token of this pass
+        prefix = torch.cat((prefix.new_zeros(len(prefix), past), prefix), dim=1)  # (B, L)
+    counted = real.cumsum(1) if real is not None and state is not None and state.gapped else None
+    mask = Mask(causal=causal, prefix=prefix, real=real, segments=segments, counted=counted, past=past)
     return Context(own, keys, mask, schemes["model"], aux=aux)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from copy import copy
+from typing import Self
+
 from torch import Tensor
 
 
@@ -25,3 +28,25 @@ class RowState:
         """Row b becomes the former row index[b], in place; index (B,) int64."""
         for part in self.parts.values():
             part.copy_(part[index])
+
+    def picked(self, index: Tensor, gap: int = 0) -> Self:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
+        return self._with({name: part[index] for name, part in self.parts.items()})
+
+    def mark(self, ahead: int | None) -> Self:
+        """A copy: it is as large for any number of tokens to come."""
+        return self._with({name: part.clone() for name, part in self.parts.items()})
+
+    def parted(self, mark: Self) -> bool:
+        """Never: tokens can't be taken out of what they were mixed into."""
+        return False
+
+    def rewind(self, mark: Self, kept: int) -> None:
+        """Takes back all tokens since the mark."""
+        for name, part in mark.parts.items():
+            self[name] = part
+
+    def _with(self, parts: dict[str, Tensor]) -> Self:
+        other = copy(self)
+        other.parts = parts
+        return other

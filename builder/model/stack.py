@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from torch import Tensor, nn
@@ -16,11 +16,22 @@ from .state import LayerState, State
 class Stack(nn.ModuleList):
     """Runs a list of blocks one after the other, each with its own view of the pass."""
 
-    def forward(self, x: Tensor, ctx: Context, positions: Sequence[Position], state: State | None) -> Tensor:
-        """x (B, T, D) -> (B, T, D); `positions` and the layers of `state` hold one entry per layer."""
+    def forward(
+        self,
+        x: Tensor,
+        ctx: Context,
+        positions: Sequence[Position],
+        crossed: Mapping[int, Position | None],
+        state: State | None,
+    ) -> Tensor:
+        """x (B, T, D) -> (B, T, D); `positions` and the layers of `state` hold one entry per layer, `crossed` one for
+        each that reads a source."""
         states: Sequence[LayerState | None] = state.layers if state is not None else [None] * len(self)
         for index, block in enumerate(self):
             told = ctx.aux.empty(block)
-            x = block(x, replace(ctx, position=positions[index], aux=told, state=states[index]))
+            own = replace(ctx, position=positions[index], aux=told, state=states[index])
+            if index in crossed and ctx.source is not None:
+                own = replace(own, source=ctx.source.of(index, crossed[index]))
+            x = block(x, own)
             ctx.aux.add_layer(index, told)
         return x

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
-from .span import Span
+from .source import SourceState
 
 
 class LayerState(Protocol):
-    """The contract of a mixer's state: it knows its size and follows a reordering of the batch."""
+    """The contract of a mixer's state: its size, its rows, and the way back to where it was."""
 
     def bytes(self) -> int:
         """Bytes of memory held."""
@@ -22,76 +24,63 @@ class LayerState(Protocol):
         """Row b becomes the former row index[b], in place; index (B,) int64."""
         ...
 
+    def picked(self, index: Tensor, gap: int = 0) -> Self:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J.
 
-class KVState:
-    """Keys and values of one attention layer, (B, R, ...) each: allocated once, filled in place.
+        What keeps the last tokens only keeps `gap` slots more, so that as many slots of padding push none of them out.
+        """
+        ...
 
-    Without a window R is `length`, and slot s lies in row s. With one only the last `window` slots are kept, in a ring
-    of R = min(length, window) rows: slot s lies in row s mod R. Raises ValueError past `length` slots.
-    """
+    def mark(self, ahead: int | None) -> Any:
+        """Where the state is now, for `rewind`, as long as at most `ahead` tokens follow; None: any number."""
+        ...
 
-    def __init__(
-        self, batch: int, length: int, key: tuple[int, ...], value: tuple[int, ...],
-        *, window: int | None = None, device: torch.device, dtype: torch.dtype,
-    ) -> None:  # fmt: skip
-        self.length = length
-        self.rows = length if window is None else min(length, window)
-        self.keys = torch.empty(batch, self.rows, *key, device=device, dtype=dtype)  # (B, R, K, E)
-        self.values = torch.empty(batch, self.rows, *value, device=device, dtype=dtype)  # (B, R, K, E)
-        self.used = 0
+    def parted(self, mark: Any) -> bool:
+        """Whether `rewind` may keep some of the tokens since the mark and take back the others."""
+        ...
 
-    def append(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Span]:
-        """Writes k and v (B, T, ...) behind what is there; returns all keys and values that these T may read,
-        (B, S, ...) each, and the slots they stand at."""
-        start, end = self.used, self.used + k.shape[1]
-        if end > self.length:
-            raise ValueError(f"the state holds {self.length} tokens and {end} are asked of it")
-        self.used = end
-        if end <= self.rows or k.shape[1] == 1:
-            row, held = start % self.rows, min(end, self.rows)
-            self.keys[:, row : row + k.shape[1]] = k
-            self.values[:, row : row + k.shape[1]] = v
-            turn = end % self.rows if end > self.rows else 0
-            return self.keys[:, :held], self.values[:, :held], Span(end - held, held, turn)
-        return self._wrap(start, end, k, v)
+    def rewind(self, mark: Any, kept: int) -> None:
+        """Takes back the tokens since the mark, all but the first `kept`, which is 0 unless `parted(mark)`."""
+        ...
 
-    def _wrap(self, start: int, end: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Span]:
-        """Several tokens that go round the ring: what they may read is taken out before they write over it."""
-        slots = torch.arange(end, device=k.device)
-        k, v = k.to(self.keys.dtype), v.to(self.values.dtype)  # as an assignment would
-        before = slots[max(0, start - self.rows + 1) : start] % self.rows
-        after = slots[max(start, end - self.rows) :] % self.rows
-        keys = torch.cat((self.keys[:, before], k), dim=1)  # (B, S, ...)
-        values = torch.cat((self.values[:, before], v), dim=1)  # (B, S, ...)
-        self.keys[:, after] = k[:, -len(after) :]
-        self.values[:, after] = v[:, -len(after) :]
-        return keys, values, Span(end - keys.shape[1], keys.shape[1])
 
-    def bytes(self) -> int:
-        return self.keys.nbytes + self.values.nbytes
+@dataclass(frozen=True)
+class Mark:
+    """Where a State was, and how many tokens may be read before it goes back there; None: any number."""
 
-    def reorder(self, index: Tensor) -> None:
-        held = min(self.used, self.rows)
-        for part in (self.keys[:, :held], self.values[:, :held]):
-            part.copy_(part[index])
+    length: int
+    ahead: int | None
+    padded: bool
+    parts: tuple[Any, ...]
 
 
 class State:
     """The state of a model: `model(tokens, state=state)` reads it and appends to it.
 
     layers      one LayerState per layer
+    source      of an encoder-decoder, the source that its layers read; else None
     length      slots used so far, in every row
     positions   (B, L) int64, the position at each slot; (1, L) while all rows agree
     real        (B, L) bool, or None while no padding was seen
     """
 
-    def __init__(self, layers: Sequence[LayerState], batch: int, max_length: int, device: torch.device):
+    def __init__(
+        self, layers: Sequence[LayerState], batch: int, max_length: int, device: torch.device,
+        source: SourceState | None = None,
+    ):  # fmt: skip
         self.layers = list(layers)
+        self.source = source
         self.length = 0
         self.max_length = max_length
         self.positions = torch.zeros(1, max_length, dtype=torch.long, device=device)  # (1, L)
         self.real: Tensor | None = None
+        self.gapped = False
+        """Whether padding may stand behind real tokens."""
         self._batch = batch
+
+    @property
+    def _all(self) -> list[LayerState]:
+        return self.layers if self.source is None else [*self.layers, self.source]
 
     @property
     def counted(self) -> Tensor | None:
@@ -115,16 +104,70 @@ class State:
         self.positions[:, self.length : end] = positions
         if real is not None and self.real is None:
             self.real = torch.ones(self._batch, self.max_length, dtype=torch.bool, device=self.positions.device)
-        if real is not None and self.real is not None:
-            self.real[:, self.length : end] = real
+        if self.real is not None:
+            self.real[:, self.length : end] = True if real is None else real
+            self.gapped |= real is not None and self.length > 0
 
     def bytes(self) -> int:
-        """Bytes that the layers hold."""
-        return sum(layer.bytes() for layer in self.layers)
+        """Bytes that the layers hold, and what they made of a source."""
+        return sum(layer.bytes() for layer in self._all)
 
     def reorder(self, index: Tensor) -> None:
         """Row b becomes the former row index[b], in every layer; index (B,) int64 with B rows, as for beam search."""
         self.positions = self.positions[index] if len(self.positions) > 1 else self.positions
         self.real = None if self.real is None else self.real[index]
-        for layer in self.layers:
+        for layer in self._all:
             layer.reorder(index)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the batch, B."""
+        return self._batch
+
+    def picked(self, index: Tensor, gap: int = 0) -> State:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J. This one stays.
+
+        What is read next may begin with up to `gap` slots of padding: no sliding window loses a token to them.
+        """
+        chosen = copy(self)
+        chosen._batch = len(index)
+        chosen.positions = self.positions[index] if len(self.positions) > 1 else self.positions.clone()
+        chosen.real = None if self.real is None else self.real[index]
+        chosen.layers = [layer.picked(index, gap) for layer in self.layers]
+        chosen.source = None if self.source is None else self.source.picked(index)
+        return chosen
+
+    def copy(self) -> State:
+        """The same once more: what either reads from now on, the other doesn't know."""
+        return self.expand(1)
+
+    def expand(self, n: int, gap: int = 0) -> State:
+        """A state of its own with n rows for each of these, next to each other, as `repeat_interleave` has them; `gap`
+        as in `picked`."""
+        return self.picked(torch.arange(self._batch, device=self.positions.device).repeat_interleave(n), gap)
+
+    def mark(self, ahead: int | None = None) -> Mark:
+        """Where the state is now: `rewind(mark)` brings it back there, also twice.
+
+        ahead  how many tokens may be read before that; None: any number, for which rings are put aside as a whole
+        """
+        return Mark(self.length, ahead, self.real is not None, tuple(layer.mark(ahead) for layer in self._all))
+
+    def rewind(self, mark: Mark, kept: int = 0) -> int:
+        """Takes back what was read since the mark, but for the first `kept` tokens of it, if all layers can part them.
+
+        Returns how many stayed: `kept`, or 0 where a layer, such as a recurrent one, knows its past as a whole only.
+        Raises ValueError, and changes nothing, when more tokens were read than the mark was made for.
+        """
+        read = self.length - mark.length
+        if read < 0 or (mark.ahead is not None and read > mark.ahead):
+            rule = f"the mark is of {mark.length} tokens, with at most {mark.ahead} more to be taken back"
+            raise ValueError(f"{rule}, and the state holds {self.length}; write state.mark() for any number")
+        if not all(layer.parted(told) for layer, told in zip(self._all, mark.parts, strict=True)):
+            kept = 0
+        for layer, told in zip(self._all, mark.parts, strict=True):
+            layer.rewind(told, kept)
+        self.length = mark.length + kept
+        if not (mark.padded or kept):
+            self.real = None
+        return kept

@@ -153,11 +153,11 @@ def _judged(spec: RunSpec, verdicts: dict[str, str]) -> str:
 
     Its data are read once for all that share them.
     """
-    key = f"{spec.data} {spec.tokenizer} {spec.model.train_length}"
+    key = f"{spec.data} {spec.tokenizer} {spec.objective} {spec.model.train_length}"
     if key not in verdicts:
         verdicts[key] = ""
         try:
-            prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder())
+            prepare(spec, cache=cache_folder())
         except ArchlabError as error:
             verdicts[key] = in_one_line(error)
     if verdicts[key]:

@@ -45,9 +45,12 @@ def _whole(model: LanguageModel, backend: Backend) -> Forwards:
 
 
 def _blocks(model: LanguageModel, backend: Backend) -> Forwards:
-    regions = [(_region(backend), alike) for alike in model.spec.kinds.values()]
-    blocks = [(region, model.layers[layer.index]) for region, alike in regions for layer in alike]
-    return {block: _apart(region, block) for region, block in blocks}
+    blocks: dict[nn.Module, Callable[..., Any]] = {}
+    for tower in model.towers.values():
+        for alike in tower.spec.kinds.values():
+            region = _region(backend)
+            blocks |= {block: _apart(region, block) for block in (tower.layers[layer.index] for layer in alike)}
+    return blocks
 
 
 _MODES: dict[Mode, Callable[[LanguageModel, Backend], Forwards]] = {False: _none, True: _whole, "blocks": _blocks}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 from builder.model.context import Aux
-from builder.model.language_model import LanguageModel
+from builder.model.language_model import LanguageModel, Output
 from builder.spec import RunSpec
 
 from .compiled import compiled
@@ -33,11 +33,24 @@ class Losses:
 
         `aux` is told to the layers and reported to; None: a new one.
         """
-        aux = aux or Aux()
-        with standing_in(self._forwards):
-            output = self.model(task.inputs, attention_mask=task.attention_mask, logits=not self.fused, aux=aux)
+        output = self._run(task, aux, logits=not self.fused)
+        smooth = self.model.training
         if self.fused:
-            total, counted = self.objective.fused(output.hidden, self.model.head, task)
+            total, counted = self.objective.fused(output.hidden, self.model.head, task, smooth)
         else:
-            total, counted = self.objective.loss(output.logits, task)
+            total, counted = self.objective.loss(output.logits, task, smooth)
         return total, counted, output.aux
+
+    def judged(self, task: Task) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        """(sum of the losses in nats, how many targets count, the sums that figures are made of) in a validation."""
+        if self.fused:  # whose logits never exist together
+            total, counted, _ = self.of(task)
+            return total, counted, {}
+        output = self._run(task, None, logits=True)
+        total, counted = self.objective.loss(output.logits, task)
+        return total, counted, self.objective.measure(output.logits, task)
+
+    def _run(self, task: Task, aux: Aux | None, logits: bool) -> Output:
+        tokens, beside = task.read
+        with standing_in(self._forwards):
+            return self.model(tokens, **beside, logits=logits, aux=aux or Aux())

@@ -53,6 +53,7 @@ class Training(L.LightningModule):
         self._kept: dict[str, Tensor] = {}  # the tallies of a checkpoint, until the device is known,
         self._averaged: dict[str, Tensor] = {}  # and its average
         self._summed: list[Tensor] = []
+        self._measured: dict[str, Tensor] = {}
         self._divided = False
 
     @cached_property
@@ -132,20 +133,31 @@ class Training(L.LightningModule):
             )
 
     def on_validation_epoch_start(self) -> None:
-        self._summed = []
+        self._summed, self._measured = [], {}
         self._deployed.enter_context(self.averages.deployed(self.model))
 
     def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
         for part in self.step.objective.task(batch).split(self.micro_batch):
-            total, targets, _ = self.step.losses.of(part)
+            total, targets, sums = self.step.losses.judged(part)
             self._summed.append(torch.stack([total, targets]))
+            for name, value in sums.items():
+                self._measured[name] = self._measured[name] + value if name in self._measured else value
 
     def on_validation_epoch_end(self) -> None:
         self._deployed.close()
         total, targets = self.ranks.sum(torch.stack(self._summed).double().sum(0))
         loss = (total / targets).item()
-        bits = loss / math.log(2) / self.corpus.val_bytes_per_token
-        self.log_dict({"val/loss": loss, "val/perplexity": math.exp(min(loss, 700.0)), "val/bits_per_byte": bits})
+        objective = self.step.objective
+        sums = {name: self.ranks.sum(value.double()) for name, value in self._measured.items()}
+        told = {
+            "val/loss": loss,
+            **{f"val/{name}": value for name, value in objective.metrics(sums, targets.item()).items()},
+        }
+        if objective.language:
+            told["val/perplexity"] = math.exp(min(loss, 700.0))
+        if (size := self.corpus.val_bytes_per_token) is not None:
+            told["val/bits_per_byte"] = loss / math.log(2) / size
+        self.log_dict(told)
 
     def configure_optimizers(self) -> Any:
         optimizer, schedule = self._components()
@@ -157,12 +169,16 @@ class Training(L.LightningModule):
         scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, schedule.factor)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
+    def collate(self, batch: dict[str, Tensor], draws: list[int]) -> dict[str, Tensor]:
+        """A batch of the data as the objective trains on it."""
+        return self.step.objective.collate(batch, draws, self.corpus.tokenizer)
+
     def train_dataloader(self) -> Any:
         """The batches from the step that training stands at, so that a resumed run reads what it would have read."""
-        return train_loader(self.corpus, start_step=self.global_step, seed=self.spec.seed, **self._shape())
+        return train_loader(self.corpus.train, start_step=self.global_step, seed=self.spec.seed, **self._shape())
 
     def val_dataloader(self) -> Any:
-        return val_loader(self.corpus, **self._shape())
+        return val_loader(self.corpus.val, **self._shape())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         pack(checkpoint, self.spec)
@@ -189,9 +205,9 @@ class Training(L.LightningModule):
     def _log_every(self) -> int:
         return self.trainer.log_every_n_steps  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _shape(self) -> dict[str, int]:
+    def _shape(self) -> dict[str, Any]:
         place = {"rank": self.ranks.rank, "world": self.ranks.size}
-        return {"batch": self.spec.rows, "length": self.spec.model.train_length} | place
+        return {"batch": self.spec.rows, "collate": self.collate} | place
 
     def _components(self) -> tuple[torch.optim.Optimizer, Any]:
         optimizer: Any = self.spec.optimizer.component

@@ -22,9 +22,8 @@ def recompute(model: LanguageModel, slots: Collection[str]) -> Forwards:
     From forward to backward pass such a part holds x (B, T, D) alone, and then it runs once more (Chen et al. 2016,
     "Training Deep Nets with Sublinear Memory Cost"). Numbers stay what they are, drawn ones too.
     """
-    chosen = [(layer.index, part.kind) for layer in model.spec.layers for part in layer.parts if part.slot in slots]
-    parts = [model.layers[index].get_submodule(kind) for index, kind in chosen]
-    return {part: _again(part) for part in parts}
+    chosen = [(block, part.kind) for layer, block in model.blocks() for part in layer.parts if part.slot in slots]
+    return {part: _again(part) for part in (block.get_submodule(kind) for block, kind in chosen)}
 
 
 def _again(part: nn.Module) -> Callable[[Tensor, Context], Tensor]:

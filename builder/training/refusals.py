@@ -50,8 +50,15 @@ def _divisions(spec: RunSpec, model: LanguageModel) -> Iterator[Problem]:
         found = f"true over {spread.data} ranks, with {', '.join(map(str, sorted(set(groups)))) or 'no'} experts"
         rule = "each rank holds as many experts, all of their parameters in linear maps"
         yield Problem(f"{path}.expert_parallel", found, rule, "trainer=fsdp, or as many experts as ranks divide")
-    blocks: Any = zip(model.layers, model.spec.layers, strict=True)
-    parts = [block.get_submodule(part.kind) for block, layer in blocks for part in layer.parts]
+    parts: list[Any] = [block.get_submodule(part.kind) for layer, block in model.blocks() for part in layer.parts]
+    places: dict[torch.nn.Parameter, int] = {}
+    for number, (_, block) in enumerate(model.blocks()):
+        for parameter in block.parameters():
+            places.setdefault(parameter, number)
+    several = any(places[p] != number for number, (_, block) in enumerate(model.blocks()) for p in block.parameters())
+    if several and (spread.shards > 1 or spread.tensor > 1):
+        found = f"weights divided over {max(spread.shards, spread.tensor)} ranks, and some serve several layers"
+        yield Problem(path, found, "each layer is gathered by itself, with weights of its own", "trainer=ddp")
     if spread.tensor > 1 and not any(part.divide(spread.tensor) for part in parts):
         rule = "some part of a layer can be divided: heads and KV heads without a bias by head, or the width of an ffn"
         yield Problem(f"{path}.tensor_parallel_size", str(spread.tensor), rule, "trainer=fsdp")

@@ -23,13 +23,13 @@ def shard(model: LanguageModel, mesh: DeviceMesh, experts: bool = False) -> None
     """
     tensors, rows = mesh["tensor_parallel"], mesh["data_parallel"]
     if tensors.size() > 1:
-        for layer, block in zip(model.spec.layers, model.layers, strict=True):
-            for part in layer.parts:
-                _divide(block.get_submodule(part.kind), tensors)
+        parts = [block.get_submodule(part.kind) for layer, block in model.blocks() for part in layer.parts]
+        for part in dict.fromkeys(parts):
+            _divide(part, tensors)
     if rows.size() > 1:
         parts = [part for part in model.modules() if isinstance(part, FFN)] if experts else []
         apart = {parameter for part in parts for parameter in part.spread_over(rows)}
-        for block in model.layers:
+        for block in dict.fromkeys(block for _, block in model.blocks()):
             fully_shard(block, mesh=rows, ignored_params=apart)
         fully_shard(model, mesh=rows, ignored_params=apart)
 

@@ -91,7 +91,7 @@ def test_beside_a_peer(no_child, tmp_path: Path, capsys: pytest.CaptureFixture[s
     kinds = [(timing["what"], timing["batch"], timing["tokens"]) for timing in found["timings"]]
     assert kinds == [
         *[("training", 2, 32), ("prefill", 1, 12), ("prefill", 2, 24)],
-        *[("decode", 1, 1), ("decode", 2, 2)],
+        *[("decode", 1, 1), ("decode", 2, 2), ("generate", 1, 3), ("generate", 2, 6)],
     ]
     for timing in found["timings"]:
         one, other = timing["seconds"]["archlab"], timing["seconds"]["transformers"]
@@ -103,7 +103,7 @@ def test_beside_a_peer(no_child, tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert found["memory"]["bytes"] == {"archlab": 2**21, "transformers": 3 * 2**20}
     assert 0 < found["memory"]["forecast"] < 2**20
     assert "0.67" in next(line for line in out.splitlines() if line.startswith("memory"))
-    assert out.count(" level") >= 5
+    assert out.count(" level") >= 7
     assert "fewer than 6 rounds" in out
     assert f"every sample is in {tmp_path}/bench/" in out
     assert max(map(len, out.splitlines()[:-1])) <= 80
@@ -113,7 +113,7 @@ def test_alone_in_bfloat16(no_child, tmp_path: Path, capsys: pytest.CaptureFixtu
     assert call(*LLAMA, *QUICK, "bench.dtype=bfloat16", f"output.root={tmp_path}") == 0
     found = written(tmp_path)
     assert found["peer"] is None
-    assert [timing["ratio"] for timing in found["timings"]] == [None] * 5
+    assert [timing["ratio"] for timing in found["timings"]] == [None] * 7
     assert "bfloat16" in capsys.readouterr().out
 
 

@@ -54,8 +54,10 @@ def test_it_learns_the_same_and_writes_the_same(pair):
         contender.module.eval()
         generation = Generation(contender, spec, work, 2)
         written.append(generation.decode(*generation.prefill()))
-    assert written[0].shape == (2, 4)
-    assert torch.equal(*written)
+        written.append(contender.generate(generation.prompt, 4))
+        assert torch.equal(written[-1][:, 1:], written[-2][:, :3])  # whose first token is the prefill's
+    assert written[0].shape == written[1].shape == (2, 4)
+    assert torch.equal(*written[::2]) and torch.equal(*written[1::2])
 
 
 def test_other_weights_are_refused(pair):

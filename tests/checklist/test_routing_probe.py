@@ -5,7 +5,9 @@ import torch
 
 from builder import check, compose, load
 from builder.checklist.probes.routing import simulate
-from builder.data.corpus import Corpus
+from builder.data import Corpus, Shape
+from builder.data.samples.stream import Stream
+from builder.data.tokenizer.bytes import Bytes
 from builder.finding import Status
 
 MOE = ["model/ffn=moe", "model.d_model=32", "model.n_layers=2", "model.attention.n_heads=4", "logger=none"]
@@ -51,18 +53,10 @@ def test_nothing_drawn_is_left_behind():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-class _Bytes:
-    """As much of a tokenizer as the checklist asks."""
-
-    specials = {"<eos>": 256, "<pad>": 257}
-
-    def __len__(self):
-        return 258
-
-
 @pytest.mark.parametrize("read", [True, False])
 def test_real_tokens_are_routed_when_they_were_read(read):
-    corpus = Corpus(_Bytes(), torch.full((5000,), 7), torch.full((50,), 7), 1.0, "x") if read else None
+    rows = Stream(torch.full((5000,), 7), Shape(16), Bytes())
+    corpus = Corpus(Bytes(), rows, rows, "x") if read else None
     said = [f"{f.path} {f.found} {f.rule}" for f in check(spec_of(), corpus=corpus).findings if f.section == 5]
     assert sum("random tokens" in line for line in said) == 1
     assert any("real tokens: max/mean 4.00" in line for line in said) == read

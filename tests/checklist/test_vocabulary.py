@@ -3,7 +3,9 @@
 import pytest
 import torch
 
-from builder.data.corpus import Corpus
+from builder.data import Corpus, Shape
+from builder.data.samples.stream import Stream
+from builder.data.tokenizer.bytes import Bytes
 from builder.finding import Status
 
 
@@ -18,8 +20,8 @@ class Stub:
 
 
 def corpus(largest, tokenizer=None):
-    train, val = torch.tensor([3, 4, 5]), torch.tensor([1, largest])
-    return Corpus(tokenizer or Stub(), train, val, 1.0, "mark")
+    train, val = (Stream(torch.tensor(row), Shape(1), Bytes()) for row in ([3, 4, 5], [1, largest]))
+    return Corpus(tokenizer or Stub(), train, val, "mark")
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ import torch
 
 from builder import registry
 from builder.checklist.probes.costs import Counter
+from builder.components.recurrent import Recurrent
+from builder.components.ssm import SSM
 from builder.ledger import ledger
 from builder.model.assemble import build
 from builder.model.mask import Mask
@@ -13,6 +15,8 @@ from tests.choices import slot
 
 ROOMS = ("ssm", "recurrent")
 MIXERS = [(room, name) for room in ROOMS for name in registry.names(room)]
+ALONE = [chosen for chosen in MIXERS if issubclass(registry.find(ROOMS, chosen[1]), SSM | Recurrent)]
+"""Those that have no attention beside them, which keeps all tokens and reads at padding too."""
 LENGTHS = [1, 2, 3, 4, 5, 15, 16, 17, 31, 33, 64, 65]
 SPLITS = [(1,) * 13, (2, 11), (3, 1, 9), (5, 4, 4), (12, 1), (1, 12)]
 EXACT = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -145,6 +149,7 @@ def test_decode_goes_on_behind_padding(model):
         near(found[b : b + 1], made(whole).logits[:, -3:])
 
 
+@pytest.mark.parametrize("chosen", ALONE, ids="/".join, indirect=True)
 def test_padding_gives_nothing_and_gets_no_gradient(alone, context):
     x = torch.randn(len(REAL), 10, 32, dtype=torch.float64, requires_grad=True)
     out = alone(x, context(10, mask=Mask(real=REAL)))
@@ -195,6 +200,7 @@ def test_reorder_permutes_rows(model):
     assert (found - made(torch.cat((tokens, more), dim=1)).logits[:, 6:]).abs().max() > 1e-3
 
 
+@pytest.mark.parametrize("chosen", ALONE, ids="/".join, indirect=True)
 @torch.no_grad()
 def test_a_state_is_as_large_for_any_length(model, spec):
     made = model()

@@ -21,7 +21,6 @@ def tiny(tmp_path):
 
     def make(*more):
         spec = spec_of(tmp_path, *SIZES, *more)
-        length = spec.model.train_length
-        return spec, prepare(spec.data, spec.tokenizer, train_length=length, cache=tmp_path / "cache")
+        return spec, prepare(spec, cache=tmp_path / "cache")
 
     return make

@@ -73,7 +73,7 @@ def test_muon_moves_as_far_at_every_width(tiny, scale):
 
 def test_what_is_measured_is_what_the_model_gives(tiny):
     spec, corpus = tiny("model.n_layers=2")
-    tokens = corpus.train[: 2 * 17].view(2, 17)
+    tokens = corpus.train.first(2 * 17).view(2, 17)
     told = trace(spec, spec.model, 5, tokens, 1)
     assert list(told) == [
         *[Quantity("embedding"), Quantity("attention", 0), Quantity("ffn", 0), Quantity("stream", 0)],
@@ -95,7 +95,7 @@ def test_what_is_measured_is_what_the_model_gives(tiny):
 
 def test_the_stream_is_what_the_final_norm_reads(tiny):
     spec, corpus = tiny()
-    tokens = corpus.train[: 2 * 17].view(2, 17)
+    tokens = corpus.train.first(2 * 17).view(2, 17)
     model, heard = build(spec.model, seed=1).eval(), []
     model.final_norm.register_forward_pre_hook(lambda module, inputs: heard.append(inputs[0].abs().mean().item()))
     model(tokens[:, :-1])

@@ -10,13 +10,10 @@ import torch
 from tokenizers import models, pre_tokenizers
 
 from builder import registry
-from builder.data import cache_folder, prepare
+from builder.data import cache_folder
 from builder.errors import ArchlabError
 from builder.whole import write_whole
-
-
-def config(room, name, **knobs):
-    return registry.find(room, name).Config(name=name, **knobs)
+from tests.data.runs import config, prepared
 
 
 def text(tmp_path, *documents, **knobs):
@@ -29,29 +26,34 @@ BYTES = config("tokenizer", "bytes")
 
 
 def test_tokens_of_both_splits_by_hand(tmp_path):
-    corpus = prepare(text(tmp_path, "abcdef", "ghé"), BYTES, train_length=3, cache=tmp_path)  # 9 characters: 8 and 1
-    assert corpus.train.tolist() == [*b"abcdef", 256, *b"gh", 256]
-    assert corpus.val.tolist() == [0xC3, 0xA9, 256]
+    corpus = prepared(text(tmp_path, "abcdef", "ghé"), BYTES, train_length=3, cache=tmp_path)  # 9 characters: 8 and 1
+    assert corpus.train.first(10**9).tolist() == [*b"abcdef", 256, *b"gh", 256]
+    assert corpus.val.first(10**9).tolist() == [0xC3, 0xA9, 256]
     assert corpus.val_bytes_per_token == 2 / 3 and corpus.largest_id == 256
-    assert corpus.train.dtype == corpus.val.dtype == torch.int64
+    assert corpus.train.first(10**9).dtype == corpus.val.first(10**9).dtype == torch.int64
 
 
 @pytest.mark.parametrize("name", ["bytes", "bpe"])
 def test_python_docs(tmp_path, name):
     knobs = {"vocab_size": 300} if name == "bpe" else {}
-    corpus = prepare(config("data", "python_docs"), config("tokenizer", name, **knobs), train_length=64, cache=tmp_path)
+    corpus = prepared(
+        config("data", "python_docs"), config("tokenizer", name, **knobs), train_length=64, cache=tmp_path
+    )
     assert corpus.largest_id < len(corpus.tokenizer)
-    val = corpus.tokenizer.decode(corpus.val.tolist())
-    assert corpus.val_bytes_per_token == pytest.approx(len(val.encode()) / len(corpus.val))
+    val = corpus.tokenizer.decode(corpus.val.first(10**9).tolist())
+    assert corpus.val_bytes_per_token == pytest.approx(len(val.encode()) / len(corpus.val.first(10**9)))
     documents = registry.find("data", "python_docs")(config("data", "python_docs")).documents()
-    ends = int((corpus.train == corpus.tokenizer.eos).sum() + (corpus.val == corpus.tokenizer.eos).sum())
+    ends = int(
+        (corpus.train.first(10**9) == corpus.tokenizer.eos).sum()
+        + (corpus.val.first(10**9) == corpus.tokenizer.eos).sum()
+    )
     assert ends == len(documents)
     assert 0.05 < len(val) / sum(map(len, documents)) < 0.3
 
 
 def test_the_tokenizer_is_trained_on_the_training_text_only(tmp_path):
     source = text(tmp_path, "abab " * 40, "xyxy " * 40, val_fraction=0.5)
-    corpus = prepare(source, config("tokenizer", "bpe", vocab_size=300), train_length=4, cache=tmp_path / "c")
+    corpus = prepared(source, config("tokenizer", "bpe", vocab_size=300), train_length=4, cache=tmp_path / "c")
     assert len(corpus.tokenizer.encode("abab")) == 1 and len(corpus.tokenizer.encode("xyxy")) == 4
 
 
@@ -59,7 +61,9 @@ def test_fingerprint_changes_with_text_split_and_tokenizer(tmp_path):
     def mark(*documents, tokenizer=BYTES, **knobs):
         for file in tmp_path.glob("*.txt"):
             file.unlink()
-        return prepare(text(tmp_path, *documents, **knobs), tokenizer, train_length=2, cache=tmp_path / "c").fingerprint
+        return prepared(
+            text(tmp_path, *documents, **knobs), tokenizer, train_length=2, cache=tmp_path / "c"
+        ).fingerprint
 
     bpe = config("tokenizer", "bpe", vocab_size=300)
     same = mark("abcdefgh", "ijklmnop")
@@ -75,13 +79,13 @@ def test_fingerprint_changes_with_text_split_and_tokenizer(tmp_path):
 
 def refusal(source, tokenizer, train_length, cache):
     with pytest.raises(ArchlabError) as caught:
-        prepare(source, tokenizer, train_length=train_length, cache=cache)
+        prepared(source, tokenizer, train_length=train_length, cache=cache)
     return str(caught.value)
 
 
 def test_a_training_split_too_short_for_one_window(tmp_path):
     source = text(tmp_path, "0123456789")  # 9 bytes and the end: 10 training tokens
-    assert len(prepare(source, BYTES, train_length=9, cache=tmp_path).train) == 10
+    assert len(prepared(source, BYTES, train_length=9, cache=tmp_path).train.first(10**9)) == 10
     message = refusal(source, BYTES, 10, tmp_path)
     assert "model.train_length: found 10, and the training split has 10 tokens" in message
     assert "model.train_length + 1 = 11" in message and "model.train_length=9" in message and "data.path" in message
@@ -112,7 +116,7 @@ def test_text_that_encodes_to_the_padding_id(tmp_path):
     source = text(tmp_path, "a filler a a a a filler a a a", val_fraction=0.2)
     message = refusal(source, config("tokenizer", "file", path=path, pad="filler"), 2, tmp_path)
     assert "tokenizer.pad: found id 3" in message and "found 2 of them" in message
-    assert prepare(source, config("tokenizer", "file", path=path), train_length=2, cache=tmp_path).largest_id == 3
+    assert prepared(source, config("tokenizer", "file", path=path), train_length=2, cache=tmp_path).largest_id == 3
 
 
 def test_cache_folder(monkeypatch, tmp_path):

@@ -41,7 +41,7 @@ def test_python_docs_are_the_topics_by_name():
 
 def test_python_without_its_docs(monkeypatch):
     monkeypatch.setitem(sys.modules, "pydoc_data.topics", None)
-    with pytest.raises(ArchlabError, match=r"data\.name: found python_docs[\s\S]*data=text data\.path="):
+    with pytest.raises(ArchlabError, match=r"data\.name: found a source that needs [\s\S]*data=text data\.path="):
         read("python_docs")
 
 

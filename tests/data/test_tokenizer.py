@@ -4,6 +4,7 @@ import codecs
 import random
 
 import pytest
+import tokenizers
 import torch
 from pydantic import ValidationError
 
@@ -27,9 +28,11 @@ TEXTS = [
 ]
 
 
-@pytest.fixture(params=[*registry.names("tokenizer"), "file with byte fallback"])
+@pytest.fixture(
+    params=[*(name for name in registry.names("tokenizer") if name != "symbols"), "file with byte fallback"]
+)
 def made(request, tmp_path):
-    """(tokenizer, config) of every kind."""
+    """(tokenizer, config) of every kind that reads any text."""
     name, _, special = request.param.partition(" ")
     knobs = {"file": {"path": str(tmp_path / "made.json")}, "bpe": {"vocab_size": 400}}.get(name, {})
     if name == "file":
@@ -211,3 +214,42 @@ def test_bpe_merges_and_never_exceeds_its_size(tmp_path):
 def test_bpe_config_is_strict(knobs):
     with pytest.raises(ValidationError):
         bpe.Bpe.Config(name="bpe", **knobs)
+
+
+SAYS = {"symbols": "1 2 3"}  # what each reads; the others read anything
+
+
+@pytest.mark.parametrize("name", registry.names("tokenizer"))
+def test_special_tokens_that_are_asked_for(name, tmp_path):
+    make_file(tmp_path / "made.json")
+    knobs = {"file": {"path": str(tmp_path / "made.json")}, "bpe": {"vocab_size": 300}, "symbols": {"n_symbols": 9}}
+    cls, text = registry.find("tokenizer", name), SAYS.get(name, "literal <mask>")
+
+    def made(*specials):
+        config = cls.Config(name=name, specials=specials, **knobs.get(name, {}))
+        return cls.prepare(config, CORPUS, tmp_path / "cache"), config
+
+    plain, _ = made()
+    tokenizer, config = made("mask", "sentinel_0")
+    assert tokenizer.named == {"mask": len(plain), "sentinel_0": len(plain) + 1} and plain.named == {}
+    assert len(tokenizer) == len(plain) + 2 <= config.size == made()[1].size + 2
+    assert tokenizer.specials == plain.specials | {"<mask>": len(plain), "<sentinel_0>": len(plain) + 1}
+    assert tokenizer.encode(text) == plain.encode(text)  # what is written in a text is text
+    assert tokenizer.decode([*plain.encode(text), *tokenizer.named.values()]) == text
+    assert tokenizer.fingerprint != plain.fingerprint == made()[0].fingerprint
+    tokenizer.save(tmp_path)
+    loaded = cls.load(config, tmp_path)
+    assert (loaded.named, loaded.specials, len(loaded)) == (tokenizer.named, tokenizer.specials, len(tokenizer))
+    assert loaded.fingerprint == tokenizer.fingerprint
+
+
+@pytest.mark.parametrize(("token", "name"), [("[MASK]", "mask"), ("<extra_id_3>", "sentinel_3"), ("<|mask|>", "mask")])
+def test_a_special_token_of_the_file_is_taken(tmp_path, token, name):
+    make_file(tmp_path / "made.json")
+    backend = tokenizers.Tokenizer.from_file(str(tmp_path / "made.json"))
+    backend.add_special_tokens([token, "<other>"])
+    backend.save(str(tmp_path / "made.json"))
+    cls = registry.find("tokenizer", "file")
+    plain, asked = (cls.Config(name="file", path=str(tmp_path / "made.json"), specials=some) for some in ((), (name,)))
+    found = cls.prepare(asked, [], tmp_path)
+    assert found.named == {name: backend.token_to_id(token)} and len(found) == len(cls.prepare(plain, [], tmp_path))

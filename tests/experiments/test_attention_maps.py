@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from builder import build, compose, load
-from builder.experiments import attention_maps
+from builder.experiments import attention_capture
 from builder.experiments.attention_maps import SHOWN_HEADS, TOKENS, draw, labels, maps, text
 from tests.tiny_run import overrides, summary, trained
 from tests.wandb_log import exit_code, items, of_kind
@@ -34,7 +34,7 @@ def test_the_weights_are_those_of_the_formula(tmp_path):
     scale = next(value for name, value in block.items() if "norm" in name).double()
     normed = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * scale
     q, k = (normed @ block[f"mixer.{name}.weight"].double().T for name in "qk")  # (T, 2 E)
-    found = maps(model, given)[0]
+    found = maps(model, given)["layer-0"]
     for head in range(2):
         part = slice(head * 8, head * 8 + 8)
         for row in range(12):
@@ -61,7 +61,7 @@ def test_the_weights_are_those_of_the_formula(tmp_path):
 def test_rows_sum_to_one_and_see_nothing_ahead(tmp_path, more):
     model = model_of(tmp_path, *more)
     found = maps(model, tokens())
-    assert sorted(found) == list(range(len(model.layers)))
+    assert list(found) == [f"layer-{number}" for number in range(len(model.layers))]
     for weights in found.values():
         assert weights.shape == (2, 12, 12)
         torch.testing.assert_close(weights.sum(-1), torch.ones(2, 12))
@@ -70,7 +70,7 @@ def test_rows_sum_to_one_and_see_nothing_ahead(tmp_path, more):
 
 def test_a_sink_takes_what_rows_lack(tmp_path):
     """The negative control of the sums."""
-    weights = maps(model_of(tmp_path, "model.attention.sinks=true"), tokens())[0]
+    weights = maps(model_of(tmp_path, "model.attention.sinks=true"), tokens())["layer-0"]
     assert (weights.sum(-1) < 0.99).all()
 
 
@@ -79,7 +79,7 @@ def test_the_model_is_left_as_it_was(tmp_path, monkeypatch):
     before, kernels = model(given).logits, model.layers[0].mixer.kernels
     maps(model, given)
     assert model.layers[0].mixer.kernels is kernels
-    monkeypatch.setattr(attention_maps, "weigh", lambda *_: 1 / 0)
+    monkeypatch.setattr(attention_capture, "weigh", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         maps(model, given)
     assert model.layers[0].mixer.kernels is kernels and torch.equal(model(given).logits, before)
@@ -88,10 +88,13 @@ def test_the_model_is_left_as_it_was(tmp_path, monkeypatch):
 class Letters:
     """A tokenizer of single letters, with one special id."""
 
-    eos, pad, specials = 26, 26, {"eos": 26}
+    eos, pad, start, specials = 26, 26, 26, {"eos": 26}
 
     def encode(self, text):
         return [ord(letter) - ord("a") for letter in text]
+
+    def begun(self, ids):
+        return ids
 
     def decode(self, ids):
         return "".join("" if id == 26 else " \n\t$\x07ab"[id] if id < 7 else "a word that is long" for id in ids)
@@ -106,11 +109,12 @@ def test_a_text_is_a_prompt_and_what_follows(tmp_path, prompt, length):
     model = model_of(tmp_path)
     model.n_tokens = 27  # no more than the letters and eos
     model.head.bias = torch.nn.Parameter(torch.zeros(model.vocab_size).index_fill(0, torch.tensor(26), -1e9))
-    ids = text(model, Letters(), prompt)
+    ids, source = text(model, Letters(), prompt)
+    assert source is None
     given = Letters().encode(prompt)[:TOKENS] or [26]
     assert ids[: len(given)] == given and len(ids) == length
     short = model_of(tmp_path, "model.deploy_length=20")
-    assert len(text(short, Letters(), prompt)) <= 20
+    assert len(text(short, Letters(), prompt)[0]) <= 20
 
 
 def picture(weights, names):
@@ -156,7 +160,7 @@ def test_a_run_without_a_place_for_pictures_draws_none(tmp_path):
 
 
 def test_what_fails_in_drawing_is_not_the_runs_fault(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("builder.training.callbacks.attention_maps.draw", lambda *_: os.stat("/nowhere"))
+    monkeypatch.setattr("builder.experiments.attention_maps.draw", lambda *_: os.stat("/nowhere"))
     path = trained(tmp_path, "logger=wandb_offline").path
     assert "attention maps weren't drawn (FileNotFoundError" in capsys.readouterr().err
     assert summary(path)["status"] == "completed"

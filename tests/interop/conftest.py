@@ -19,17 +19,20 @@ COMPUTED_BY = {"falcon": "sdpa"}
 IDS = {"vocab_size": 37, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 0}
 
 
-def made(config):
+def made(config, kind=None):
     """A model of transformers, every parameter from N(0, 0.2^2), norms and biases too; buffers from N(0, 0.02^2).
+
+    `kind` is its class, None a language model's; what it has frozen stays.
 
     A buffer adds to the scores of experts, which are close to each other: a larger one would choose the same for all.
     """
     config._attn_implementation = config._experts_implementation = "eager"
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config) if kind is None else kind(config)
+    model.eval()
     generator = torch.Generator().manual_seed(1)
     kept = [buffer for name, buffer in model.named_buffers() if name in model.state_dict()]
     with torch.no_grad():
-        for parameter in model.parameters():
+        for parameter in filter(lambda parameter: parameter.requires_grad, model.parameters()):
             parameter.normal_(0.0, 0.2, generator=generator)
         for buffer in kept:
             buffer.normal_(0.0, 0.02, generator=generator)
@@ -52,9 +55,8 @@ def ours(folder):
 def theirs(folder):
     """The model in a folder, as transformers loads it."""
     kernel = COMPUTED_BY.get(fields(folder)["model_type"], "eager")
-    loaded = transformers.AutoModelForCausalLM.from_pretrained(
-        folder, attn_implementation=kernel, experts_implementation="eager"
-    )
+    kind = getattr(transformers, fields(folder)["architectures"][0])
+    loaded = kind.from_pretrained(folder, attn_implementation=kernel, experts_implementation="eager")
     return loaded.eval()
 
 

@@ -5,7 +5,7 @@ import torch
 
 from builder import ArchlabError, build, compose, export_hf, load
 from builder.interop import family, rule
-from builder.interop.form import Conv1D, Grouped, Rows, Woven
+from builder.interop.form import Conv1D, Depthwise, Grouped, Row, Rows, Swapped, Woven
 from tests.interop.conftest import fields, ids, ours, tensors
 
 SMALL = [
@@ -93,6 +93,10 @@ def test_bfloat16_goes_through_unchanged(tmp_path):
         (Woven(), [(3, 4, 5), (3, 4, 5)]),
         (Woven(), [(3, 4), (3, 4)]),
         (Woven(), [(3, 4, 5)]),
+        (Swapped(), [(8, 5), (3, 5), (3, 5)]),
+        (Depthwise(), [(8, 4)]),
+        (Depthwise(), [(8,)]),
+        (Row(), [(8,)]),
     ],
 )
 def test_a_form_is_undone_by_its_inverse(form, shapes):

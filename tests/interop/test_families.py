@@ -1,20 +1,25 @@
 """Every family: logits equal to transformers' in full, padded and cached passes, and tensors bit-equal on the way back.
 
-The cases are in cases.py and cases_moe.py; add one for each variant that a family's tables tell apart.
+The cases are in cases.py, cases_moe.py, cases_ssm.py and cases_hybrid.py; add one for each variant that a family's
+tables tell apart.
 """
 
 from inspect import signature
 
 import pytest
 import torch
+from transformers import DynamicCache
 
 from builder import export_hf
 from builder.interop import family
 from tests.interop.cases import CASES
+from tests.interop.cases_encoders import ENCODERS, TWO_TOWERS
+from tests.interop.cases_hybrid import HYBRIDS
 from tests.interop.cases_moe import MIXTURES
+from tests.interop.cases_ssm import RECURRENT
 from tests.interop.conftest import fields, ids, made, ours, tensors, theirs
 
-ALL = CASES | MIXTURES
+ALL = CASES | MIXTURES | RECURRENT | HYBRIDS
 
 
 @pytest.fixture(scope="module", params=ALL)
@@ -32,7 +37,8 @@ def both(folder):
 
 
 def test_every_family_has_a_case():
-    assert {config.model_type for config, _ in ALL.values()} == set(family.model_types())
+    two_way = {config.model_type for _, config, _ in (ENCODERS | TWO_TOWERS).values()}
+    assert {config.model_type for config, _ in ALL.values()} | two_way == set(family.model_types())
 
 
 def test_full_passes_are_equal(both):
@@ -42,22 +48,25 @@ def test_full_passes_are_equal(both):
 
 
 def test_padded_passes_are_equal(both):
+    """Theirs is asked without the pads: where Mamba's map has a bias, they reach its convolution there."""
     mine, theirs = both
     tokens, real = ids(2, 12), torch.ones(2, 12, dtype=torch.bool)
     real[0, :5] = False
-    places = (real.long().cumsum(1) - 1).clamp_min(0)
-    positioned = {"position_ids": places} if "position_ids" in signature(theirs.forward).parameters else {}
-    expected = theirs(tokens, attention_mask=real.long(), **positioned).logits
-    assert ((mine(tokens, attention_mask=real).logits - expected) * real[..., None]).abs().max() <= 1e-4
+    padded = mine(tokens, attention_mask=real).logits
+    for row, first in ((0, 5), (1, 0)):
+        assert (padded[row, first:] - theirs(tokens[row : row + 1, first:]).logits[0]).abs().max() <= 1e-4
 
 
 def test_cached_steps_are_equal(both):
+    """Theirs is told the places of the tokens: Bamba begins anew from 0 at each step otherwise."""
     mine, theirs = both
-    tokens = ids(2, 12)
-    state, cache = mine.new_state(2, 12), None
-    for part in tokens.split((8, 1, 1, 1, 1), dim=1):
-        right = theirs(part, past_key_values=cache, use_cache=True)
-        cache = right.past_key_values
+    tokens, places = ids(2, 12), torch.arange(12).expand(2, 12)
+    state, known = mine.new_state(2, 12), signature(theirs.forward).parameters
+    cache = DynamicCache(config=theirs.config)
+    kept = next(name for name in ("cache", "past_key_values") if name in known)
+    for part, place in zip(tokens.split((8, 1, 1, 1, 1), dim=1), places.split((8, 1, 1, 1, 1), dim=1), strict=True):
+        placed = {"position_ids": place} if "position_ids" in known else {}
+        right = theirs(part, **{kept: cache}, **placed, use_cache=True)
         assert (mine(part, state=state).logits - right.logits).abs().max() <= 1e-4
 
 
@@ -79,11 +88,15 @@ def test_some_family_is_found_for_it(folder, tmp_path, quietly_loaded):
 
 
 def test_another_layout_of_heads_is_seen(folder):
-    """The negative control: query heads one place on, or keys, give other logits; latent ones where they're made."""
+    """The negative control: query heads one place on, or keys, give other logits; latent ones where they're made; and
+    where a state is, what it is fed."""
     mine, tokens = ours(folder), ids(3, 24)
     right = mine(tokens).logits
     mixer = mine.layers[0].mixer
-    for module in (mixer.q, mixer.k) if hasattr(mixer, "k") else (mixer.q_b, mixer.kv_b):
+    mixer = getattr(mixer, "attention", mixer)  # beside a state
+    pairs = (("q", "k"), ("q_b", "kv_b"), ("input_gate", "decay_gate"), ("input", "b"))
+    for name in next(pair for pair in pairs if hasattr(mixer, pair[0])):
+        module = getattr(mixer, name)
         with torch.no_grad():
             weight = module.weight
             weight.copy_(weight.roll(weight.shape[0] // 4, 0))

@@ -7,7 +7,7 @@ from builder import registry
 from builder.components.kernel import Case
 from builder.model.assemble import build
 from builder.spec import ModelSpec
-from tests.choices import slot
+from tests.choices import mixers, slot
 from tests.plain_flex import plain_flex  # noqa: F401
 
 TINY = {
@@ -39,7 +39,8 @@ def spec():
     """spec(key=value, ...): the tiny ModelSpec with slots and facts replaced; a string stands for that YAML's slot."""
 
     def make(**overrides):
-        named = {key: slot(key, value) if isinstance(value, str) else value for key, value in overrides.items()}
+        slots = {key: value for key, value in overrides.items() if isinstance(value, str) and key != "kind"}
+        named = overrides | {key: slot(key, value) for key, value in slots.items()}
         return ModelSpec.model_validate(TINY | named)
 
     return make
@@ -69,7 +70,7 @@ def scheme(request):
     return request.param
 
 
-@pytest.fixture(params=registry.names("attention"))
+@pytest.fixture(params=mixers("attention"))
 def attention(request):
     """The name of each attention there is."""
     return request.param

@@ -13,15 +13,18 @@ B, S = 2, 7
 CPU = torch.device("cpu")
 REAL = torch.tensor([[0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 0, 1, 1, 1]], dtype=torch.bool)
 SEGMENTS = torch.tensor([[0, 0, 0, 1, 1, 2, 2], [4, 4, 4, 4, 3, 3, 3]])
-CONDITIONS = list(product([True, False], [None, 1, 2, 7, 50], [None, REAL], [None, SEGMENTS], [(7, 0), (3, 4), (1, 6)]))
+PREFIX = torch.tensor([[0, 0, 1, 1, 1, 0, 0], [1, 1, 0, 0, 0, 0, 0]], dtype=torch.bool)
+SPLITS = [(7, 0), (3, 4), (1, 6)]
+CONDITIONS = list(product([True, False], [None, PREFIX], [None, 1, 2, 7, 50], [None, REAL], [None, SEGMENTS], SPLITS))
 
 
 def sees(mask, b, query, key):
     """Whether, by words: all conditions that are set hold."""
     at = query + mask.past
-    if mask.causal and key > at:
+    within = mask.prefix is not None and mask.prefix[b, key] and mask.prefix[b, at]
+    if mask.causal and key > at and not within:
         return False
-    if mask.window is not None and key <= at - mask.window:
+    if mask.window is not None and abs(key - at) >= mask.window:
         return False
     if mask.real is not None and not mask.real[b, key]:
         return False
@@ -33,10 +36,10 @@ def predicate(mask, queries):
     return torch.tensor(cells)[:, None]  # (B, 1, T, S)
 
 
-@pytest.mark.parametrize(("causal", "window", "real", "segments", "split"), CONDITIONS)
-def test_what_is_written_out_is_the_predicate(causal, window, real, segments, split):
+@pytest.mark.parametrize(("causal", "prefix", "window", "real", "segments", "split"), CONDITIONS)
+def test_what_is_written_out_is_the_predicate(causal, prefix, window, real, segments, split):
     queries, past = split
-    mask = Mask(causal=causal, window=window, real=real, segments=segments, past=past)
+    mask = Mask(causal=causal, prefix=prefix, window=window, real=real, segments=segments, past=past)
     expected = predicate(mask, queries)
     assert torch.equal(mask.dense(queries, S, CPU).expand_as(expected), expected)
     is_causal, visible = mask.lower(queries, S, CPU)

@@ -3,8 +3,9 @@
 import pytest
 import torch
 
+from builder.model.kv_state import KVState
 from builder.model.span import Span
-from builder.model.state import KVState, State
+from builder.model.state import State
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from builder.ledger import ledger
-from builder.model import state as states
+from builder.model import kv_state as states
 from builder.model.span import Span
 from tests.choices import slot
 
@@ -65,7 +65,7 @@ def test_layers_may_differ(tiny, ids):
     whole = model(tokens).logits
     for split in ([4, 1, 5], [1] * 10, [9, 1]):
         assert (in_parts(model, tokens, split) - whole).abs().max() <= 1e-5
-    held = [layer.keys.shape[1] for layer in model.new_state(2, 10).layers]
+    held = [layer.keys.shape[2] for layer in model.new_state(2, 10).layers]
     assert held == [3, 10, 3, 10]
 
 

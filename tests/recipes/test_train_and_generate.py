@@ -139,6 +139,18 @@ def test_the_checkpoint_that_was_asked_for(run, write, monkeypatch):
     assert seen == [(str(run), "last"), (str(run), "best")]
 
 
+def test_a_draft_proposes_and_is_told_of(run, home, tmp_path, write):
+    plain = write("temperature=0", "max_new_tokens=9")[1]
+    code, text, told = write("temperature=0", "max_new_tokens=9", f"draft={run}", "draft_tokens=2")
+    assert (code, text) == (0, plain) and "draft: 100% of its tokens were used" in told
+    assert "nothing reads it while draft is null" in write("draft_tokens=2")[2]
+    with pytest.MonkeyPatch.context() as patch:
+        without_probes(patch)
+        assert train(*overrides(tmp_path, "output.name=other", "tokenizer=bpe", "tokenizer.vocab_size=300")) == 0
+    code, _, told = write(f"draft={tmp_path}/out/main/other")
+    assert code == 1 and "a run whose tokenizer is that of" in told
+
+
 def test_text_streams_and_no_character_comes_in_halves(write, monkeypatch):
     text = "né 漢🎈!"
     ids = iter([*text.encode(), 256])

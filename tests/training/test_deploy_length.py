@@ -22,7 +22,7 @@ def by_hand(path, length, windows=None):
     """The mean loss of the run's last weights over windows of `length` validation tokens: all, or the first."""
     run = load_run(path, checkpoint="last")
     spec = run.spec
-    tokens = prepare(spec.data, spec.tokenizer, train_length=spec.model.train_length, cache=cache_folder()).val
+    tokens = prepare(spec, cache=cache_folder()).val.first(10**9)
     losses = []
     for start in list(range(0, len(tokens) - 1, length))[:windows]:
         window = tokens[start : start + length + 1]

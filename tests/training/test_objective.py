@@ -140,14 +140,16 @@ def test_validation_is_a_mean_over_targets(tmp_path, monkeypatch):
         for nats, targets in batches:
             count = torch.tensor(float(targets))
             monkeypatch.setattr(
-                training.step.losses, "of", lambda _, count=count, nats=nats: (nats * count, count, None)
+                training.step.losses,
+                "judged",
+                lambda _, count=count, nats=nats: (nats * count, count, {"right": count}),
             )
             training.validation_step({"tokens": torch.zeros(1, 17, dtype=torch.int64)}, 0)
         training.on_validation_epoch_end()
         return logged
 
     validated((2.0, 9), (4.0, 1))
-    assert logged["val/loss"] == pytest.approx(2.2, abs=1e-6)
+    assert logged["val/loss"] == pytest.approx(2.2, abs=1e-6) and logged["val/accuracy"] == 1.0
     assert logged["val/perplexity"] == pytest.approx(9.0250, abs=1e-4)
     assert logged["val/bits_per_byte"] == pytest.approx(2.2 / math.log(2) / 0.5, abs=1e-5)
     validated((4.0, 2))  # nothing is carried over into the next one

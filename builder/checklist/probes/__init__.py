@@ -6,11 +6,13 @@ A probe is `prove(specimen) -> findings`; each has a test that plants the fault 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from builder.architecture import EncoderSpec
 from builder.model.assemble import assemble
-from builder.model.language_model import LanguageModel
+from builder.model.language_model import LanguageModel, Output
 from builder.spec import ModelSpec
 
 LENGTH = 10
@@ -24,23 +26,40 @@ class Specimen:
 
     model: LanguageModel
     tokens: torch.Tensor
+    source: torch.Tensor | None = None
     tolerance: float = 1e-6
+
+    def beside(self, rows: int = 1) -> dict[str, torch.Tensor]:
+        """What the model is given beside `rows` rows of tokens: a source, where it reads one."""
+        return {} if self.source is None else {"source": self.source.expand(rows, -1)}
+
+    def out(self, output: Output) -> torch.Tensor:
+        """What an output says at each position, (B, T, ...): logits, or hidden states where the head gives none."""
+        per_position = self.model.head.gives in ("tokens", "token_classes")
+        return output.logits if per_position else output.hidden
 
 
 def shrink(spec: ModelSpec) -> ModelSpec:
     """The same options on a small model: each kind of layer once or twice, narrow, with few tokens."""
     site = spec.site(0)
-    shared = {slot: getattr(spec, slot) for slot in ("norm", "block", "position", "init")}
-    small = {slot: config.shrink(site) for slot, config in (spec.slots | shared).items()}
+    shared = {slot: getattr(spec, slot) for slot in ("norm", "block", "position", "init", "head")}
+    small: dict[str, Any] = {slot: config.shrink(site) for slot, config in (spec.slots | shared).items()}
+    if (source := spec.source) is not None:
+        small["encoder"] = EncoderSpec(n_layers=_layers(source), pattern=tuple(source.kinds))
     dimensions = {
         "d_model": 32,
-        "n_layers": max(2, len(spec.kinds)),
+        "n_layers": _layers(spec),
         "pattern": tuple(spec.kinds),
         "vocab_size": 40,
         "train_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),
         "deploy_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),
     }
     return spec.model_copy(update=small | dimensions)
+
+
+def _layers(spec: ModelSpec) -> int:
+    """Each kind once, at least two layers, and of a kind that shares its weights two."""
+    return 2 * len(spec.kinds) if spec.shared else max(2, len(spec.kinds))
 
 
 def specimen(spec: ModelSpec) -> Specimen:
@@ -50,4 +69,5 @@ def specimen(spec: ModelSpec) -> Specimen:
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, _WIDE, generator=generator)
-    return Specimen(model, torch.randint(0, model.vocab_size, (1, LENGTH), generator=generator))
+    tokens, source = torch.randint(0, model.vocab_size, (2, 1, LENGTH), generator=generator)  # (1, T) each
+    return Specimen(model, tokens, None if spec.encoder is None else source)

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from builder.components.ffn import FFN
 from builder.components.router import Router
 from builder.finding import Finding, Status
+from builder.layers import LayerSpec
+from builder.model.language_model import LanguageModel
 
 from . import Specimen
 
@@ -26,17 +28,23 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     model = copy.deepcopy(specimen.model).train()
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # of jitter and noise
-        output = model(specimen.tokens)
-    task = F.cross_entropy(output.logits[0, :-1], specimen.tokens[0, 1:])
-    for kind, alike in model.spec.kinds.items():
-        layer = alike[0].index
-        losses = {name: loss for name, loss in output.aux.losses.items() if name.startswith(f"moe/{layer}/")}
-        parts = [part for part in output.aux.tallies if part in set(model.layers[layer].modules())]
+        output = model(specimen.tokens, **specimen.beside())
+    task = F.cross_entropy((output.hidden @ model.embedding.weight.T)[0, :-1], specimen.tokens[0, 1:])
+    for where, layer, block in _firsts(model):
+        kind, place = str(layer), f"moe/{where}/{layer.index}/" if where else f"moe/{layer.index}/"
+        losses = {name: loss for name, loss in output.aux.losses.items() if name.startswith(place)}
+        parts = [part for part in output.aux.tallies if part in set(block.modules())]
         for part in parts:
             router = next(module for module in part.modules() if isinstance(module, Router))
             for name, loss in losses.items():
                 yield _judge_loss(kind, name.rpartition("/")[2], _pull(loss, router), _pull(task, router))
             yield from _preference(kind, part, router, output.aux.tallies[part])
+
+
+def _firsts(model: LanguageModel) -> Iterator[tuple[str, LayerSpec, nn.Module]]:
+    """The first layer of each kind of each tower: (tower, layer, block)."""
+    for name, tower in model.towers.items():
+        yield from ((name, alike[0], tower.layers[alike[0].index]) for alike in tower.spec.kinds.values())
 
 
 def _pull(loss: Tensor, router: Router) -> float:

@@ -24,7 +24,7 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     for attention in (module for module in model.modules() if isinstance(module, Attention)):
         attention.kernels = kernels("eager")  # the reference multiplies what the formula says and nothing beside it
     with Counter() as counter:
-        model(specimen.tokens)
+        model(specimen.tokens, **specimen.beside())
     stated = model.flops(specimen.tokens.shape[1])
     if stated != counter.total:
         found = f"{stated:,} FLOPs stated, {counter.total:,} counted on a small copy"

@@ -1,4 +1,4 @@
-"""Whether a state changes the answer: prefill and decode in any split, and left padding, against one full pass."""
+"""Whether a state changes the answer: prefill and decode in any split, and padding, against one full pass."""
 
 from __future__ import annotations
 
@@ -19,39 +19,73 @@ _PADS = 3
 @torch.no_grad()
 def prove(specimen: Specimen) -> Iterator[Finding]:
     """The largest difference over all splits, and the one that padding makes."""
-    full = specimen.model(specimen.tokens).logits  # (1, T, V)
+    if specimen.model.spec.causal:
+        yield from _decoding(specimen)
+    rule = "padding on either side changes nothing that is said of a real token"
+    worst = max((_difference(*pair), side) for side, pair in _padded(specimen))
+    yield _judge(specimen, worst[0], f"{_PADS} pads {worst[1]}", rule)
+
+
+def _decoding(specimen: Specimen) -> Iterator[Finding]:
+    full = specimen.out(specimen.model(specimen.tokens, **specimen.beside()))  # (1, T, V)
     worst = max((_difference(_in_parts(specimen, split), full), split) for split in _SPLITS)
     rule = "prefill and decode in any split give the logits of the full pass"
     yield _judge(specimen, worst[0], f"split {'+'.join(map(str, worst[1]))}", rule)
-    rule = "left padding changes no logit of a real token, with and without a state"
-    yield _judge(specimen, max(_difference(out, full) for out in _padded(specimen)), f"{_PADS} pads on the left", rule)
+    if specimen.model.spec.prefix:
+        prefix = torch.arange(specimen.tokens.shape[1])[None] < _SPLITS[1][0]  # (1, T)
+        full = specimen.out(specimen.model(specimen.tokens, prefix=prefix))
+        rule = "a prefix that is prefilled as a whole, and decode behind it, give the logits of the full pass"
+        difference = _difference(_in_parts(specimen, _SPLITS[1], prefix), full)
+        yield _judge(specimen, difference, f"a prefix of {_SPLITS[1][0]} tokens", rule)
 
 
-def _in_parts(specimen: Specimen, split: tuple[int, ...]) -> Tensor:
+def _in_parts(specimen: Specimen, split: tuple[int, ...], prefix: Tensor | None = None) -> Tensor:
     state = specimen.model.new_state(1, specimen.tokens.shape[1])
-    parts = specimen.tokens.split(split, dim=1)
-    return torch.cat([specimen.model(part, state=state).logits for part in parts], dim=1)  # (1, T, V)
+    outs, done = [], 0
+    for part in specimen.tokens.split(split, dim=1):
+        beside = {} if done else specimen.beside()
+        if prefix is not None and not done:
+            beside["prefix"] = prefix[:, : part.shape[1]]
+        outs.append(specimen.out(specimen.model(part, state=state, **beside)))
+        done += part.shape[1]
+    return torch.cat(outs, dim=1)  # (1, T, V)
 
 
-def _padded(specimen: Specimen) -> Iterator[Tensor]:
-    """The logits of the real tokens behind pads: in one pass, then by prefill and decode."""
-    real_tokens = specimen.tokens[:, _PADS:]
-    tokens = torch.cat((torch.zeros_like(real_tokens[:, :_PADS]), real_tokens), dim=1)  # (1, T)
-    real = torch.arange(tokens.shape[1])[None] >= _PADS  # (1, T)
-    short = specimen.model(real_tokens).logits
-    full = specimen.model(specimen.tokens).logits
-    expected = full.clone()
-    expected[:, _PADS:] = short
-    passed = specimen.model(tokens, attention_mask=real).logits
-    state, cut = specimen.model.new_state(1, tokens.shape[1]), _PADS + 2
-    prefill = specimen.model(tokens[:, :cut], attention_mask=real[:, :cut], state=state).logits
-    decode = [specimen.model(tokens[:, i : i + 1], state=state).logits for i in range(cut, tokens.shape[1])]
-    for logits in (passed, torch.cat((prefill, *decode), dim=1)):
-        yield full + (logits - expected) * real[..., None]  # compared where real tokens stand
+def _padded(specimen: Specimen) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+    """What is said of real tokens beside pads, and without: in one pass, by prefill and decode, of a padded source."""
+    model, text = specimen.model, specimen.tokens[:, _PADS:]
+    alone = specimen.out(model(text, **specimen.beside()))
+    pads = torch.zeros_like(text[:, :1]).expand(-1, _PADS)
+    for side, tokens, first in (
+        ("on the left", torch.cat((pads, text), dim=1), _PADS),
+        ("on the right", torch.cat((text, pads), dim=1), 0),
+    ):
+        place = torch.arange(tokens.shape[1])[None]
+        real, there = (place >= first) & (place < first + text.shape[1]), slice(first, first + text.shape[1])
+        passed = model(tokens, attention_mask=real, **specimen.beside())
+        yield side, (specimen.out(passed)[:, there], alone)
+    if model.spec.causal:
+        yield "on the left, with a state", (_decoded(specimen, torch.cat((pads, text), dim=1)), alone)
+    if specimen.source is not None:
+        kept = specimen.source[:, _PADS:]
+        real = torch.arange(specimen.source.shape[1])[None] < kept.shape[1]
+        source = torch.cat((kept, pads), dim=1)
+        padded = specimen.out(model(specimen.tokens, source=source, source_mask=real))
+        yield "behind the source", (padded, specimen.out(model(specimen.tokens, source=kept)))
 
 
-def _difference(logits: Tensor, full: Tensor) -> float:
-    difference = ((logits - full).abs().max() / full.abs().max()).item()
+def _decoded(specimen: Specimen, tokens: Tensor) -> Tensor:
+    """What is said of the tokens behind the pads, by prefill and decode."""
+    model, cut = specimen.model, _PADS + 2
+    real = torch.arange(cut)[None] >= _PADS
+    state = model.new_state(1, tokens.shape[1])
+    prefill = model(tokens[:, :cut], attention_mask=real, state=state, **specimen.beside())
+    decode = [model(tokens[:, i : i + 1], state=state) for i in range(cut, tokens.shape[1])]
+    return torch.cat([specimen.out(output) for output in (prefill, *decode)], dim=1)[:, _PADS:]
+
+
+def _difference(out: Tensor, full: Tensor) -> float:
+    difference = ((out - full).abs().max() / full.abs().max()).item()
     return difference if math.isfinite(difference) else math.inf  # NaN is equal to nothing
 
 

@@ -27,11 +27,13 @@ def simulate(spec: ModelSpec, tokens: Tensor, what: str) -> Iterator[Finding]:
     with torch.random.fork_rng([]), torch.no_grad():
         torch.manual_seed(0)
         model = build(small, seed=0).train()
-        tallies = model(rows, last_only=True).aux.tallies
-    for kind, alike in small.kinds.items():
-        inside: set[nn.Module] = set(model.layers[alike[0].index].modules())
-        for module in (module for module in tallies if module in inside):
-            yield _judge(kind, Load.of(tallies[module]), rows.numel(), what)
+        beside = {} if model.encoder is None else {"source": rows}
+        tallies = model(rows, **beside, logits=False).aux.tallies
+    for tower in model.towers.values():
+        for kind, alike in tower.spec.kinds.items():
+            inside: set[nn.Module] = set(tower.layers[alike[0].index].modules())
+            for module in (module for module in tallies if module in inside):
+                yield _judge(kind, Load.of(tallies[module]), rows.numel(), what)
 
 
 def _judge(kind: str, load: Load, count: int, what: str) -> Finding:

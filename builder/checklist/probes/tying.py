@@ -4,20 +4,28 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from builder.finding import Finding, Status
+from builder.model.language_model import LanguageModel
 
 from . import Specimen
 
 
 def prove(specimen: Specimen) -> Iterator[Finding]:
-    """Storage of embedding and head, as built and after a change of dtype."""
+    """Storage of the table, the head and the encoder's table, as built and after a change of dtype."""
     model, tied = specimen.model, specimen.model.spec.tie_embeddings
-    shared = _one(model.embedding.weight, model.head.weight)
     cast = copy.deepcopy(model).to(torch.float32)  # a copy, so that no weight of the specimen is rounded
+    if model.encoder is not None:
+        yield _one_table(model, cast)
+    if model.head.gives != "tokens":
+        rule = "it has no rows for the vocabulary"
+        yield Finding(Status.PASS, 4, "model.tie_embeddings", f"false, with the head {model.spec.head.name}", rule)
+        return
+    shared = _one(model.embedding.weight, model.head.weight)
     shared_after = _one(cast.embedding.weight, cast.head.weight)
     found = f"tie_embeddings {str(tied).lower()}: embedding and head are {'one tensor' if shared else 'two tensors'}"
     if shared != tied or shared_after != tied:
@@ -27,5 +35,12 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         yield Finding(Status.PASS, 4, "model.tie_embeddings", found, "proven on the built model, also after a cast")
 
 
-def _one(a: Tensor, b: Tensor) -> bool:
+def _one_table(*models: LanguageModel) -> Finding:
+    held = all(_one(m.embedding.weight, m.encoder.embedding.weight) for m in models if m.encoder is not None)
+    rule = "source and target are written in one vocabulary, and read one table"
+    found = f"the tables of encoder and decoder are {'one tensor' if held else 'two tensors'}"
+    return Finding(Status.PASS if held else Status.FAIL, 4, "model.encoder", found, rule)
+
+
+def _one(a: Tensor, b: Any) -> bool:
     return a.data_ptr() == b.data_ptr() and a.shape == b.shape

@@ -36,10 +36,20 @@ class Mixer(nn.Module, Component):
     """
 
     part: ClassVar[str] = "mixer"
+    ordered: ClassVar[bool] = False
+    """Whether it knows the order of tokens by itself, since something is carried along them."""
+
+    recalls: ClassVar[bool] = False
+    """Whether it reads `ctx.embedded`, what entered the first layer."""
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D); with `ctx.state`, T new positions behind those already in the state."""
         raise NotImplementedError
+
+    def ahead(self, x: Tensor, ctx: Context) -> Tensor:
+        """What is normed and read in the place of the stream x (B, T, D), which itself stays as it is; called once in a
+        pass, before `forward`."""
+        return x
 
     def flops(self, tokens: int) -> int:
         """FLOPs of a forward pass over one sequence, two for each multiply-add: its linear maps, and what else it does.
@@ -91,7 +101,7 @@ class Mixer(nn.Module, Component):
 class AttentionConfig(BaseConfig):
     """The knobs that every attention has.
 
-    window      a query sees itself and the window - 1 keys before it; None: all of them
+    window      a query sees itself and the window - 1 keys before it, and behind it where it may; None: all of them
     scale       on the scores; None: one over the root of the head width
     softcap     c bounds the scores by c tanh(s / c), before bias and mask (Gemma 2)
     sinks       one learned score per head takes weight and gives nothing (gpt-oss; Xiao et al. 2023)
@@ -215,4 +225,5 @@ def _window(window: int, site: Site) -> Finding:
     if window >= longest:
         rule = "no sequence is longer than the window: every query sees all that the mask shows"
         return Finding(Status.WARN, 2, "window", found, rule, f"window=null, or less than {longest}")
-    return Finding(Status.PASS, 2, "window", found, f"a query sees itself and the {window - 1} keys before it")
+    sides = "on each side of it" if site.two_sided else "before it"
+    return Finding(Status.PASS, 2, "window", found, f"a query sees itself and the {window - 1} keys {sides}")

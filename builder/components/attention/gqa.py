@@ -14,8 +14,8 @@ from builder.component import Room, Site, refuse, refuse_all
 from builder.components.attention import Attention, AttentionConfig
 from builder.finding import Finding, Status
 from builder.model.context import Context
+from builder.model.kv_state import KVState
 from builder.model.linear import Linear
-from builder.model.state import KVState
 from builder.registry import register
 
 
@@ -29,6 +29,7 @@ class GQA(Attention):
         k0 k1 k2 k3                k0    k1                         k0
 
     2 d H E + 2 d K E weights; the state holds 2 K E numbers a token, with a window for the last `window` tokens only.
+    With a gate Z_r sigmoid(x W_r) takes the place of Z_r, in d H E weights more (Qiu et al. 2025; Qwen3-Next).
     """
 
     class Config(AttentionConfig):
@@ -37,6 +38,7 @@ class GQA(Attention):
         n_kv_heads      None: one for each query head (multi-head attention)
         d_head          None: d_model / n_heads
         bias            which projections have one: true for all, or a list of q, k, v and o
+        gate            whether what each head reads is gated, number by number; with a bias where q has one
         qk_norm         normalises queries and keys (Henry et al. 2020); None: they stay as they are
         qk_norm_over    each head by itself, or the whole projection (OLMo 2)
         qk_norm_at      before or after the position scheme turns them
@@ -46,6 +48,7 @@ class GQA(Attention):
         n_kv_heads: PositiveInt | None = None
         d_head: PositiveInt | None = None
         bias: bool | tuple[str, ...] = False
+        gate: bool = False
         qk_norm: Annotated[BaseConfig, Room("norm")] | None = None
         qk_norm_over: Literal["head", "projection"] = "head"
         qk_norm_at: Literal["before", "after"] = "before"
@@ -113,6 +116,7 @@ class GQA(Attention):
         self.k = Linear(site.d_model, self.kv_heads * self.width, bias="k" in biased, role=role)
         self.v = Linear(site.d_model, self.kv_heads * self.width, bias="v" in biased, role=role)
         self.o = Linear(self.heads * self.width, site.d_model, bias="o" in biased, role="residual")
+        self.gate = Linear(site.d_model, self.heads * self.width, bias="q" in biased) if config.gate else None
         self.biased_by_head: bool = (config.position or site.position).component.needs_heads
         self.norm_over, self.norm_at = config.qk_norm_over, config.qk_norm_at
         whole, norm = self.norm_over == "projection", config.qk_norm
@@ -120,15 +124,16 @@ class GQA(Attention):
         self.k_norm = norm and norm.component(norm, self.width * (self.kv_heads if whole else 1))
 
     def divide(self, ranks: int) -> dict[str, str]:
-        known = {"q", "k", "v", "o"} | ({"q_norm", "k_norm"} if self.norm_over == "head" else set())
+        known = {"q", "k", "v", "o", "gate"} | ({"q_norm", "k_norm"} if self.norm_over == "head" else set())
         held = {name.partition(".")[0] for name, _ in self.named_parameters()}  # an heir may have others, by head
         if self.biased_by_head or held - known or self.heads % ranks or self.kv_heads % ranks:
             return {}
         self.heads, self.kv_heads = self.heads // ranks, self.kv_heads // ranks
-        return {"q": "columns", "k": "columns", "v": "columns", "o": "rows"}
+        return dict.fromkeys(sorted(held & {"q", "k", "v", "gate"}), "columns") | {"o": "rows"}
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        return self.o(self.read(x, ctx).flatten(-2))  # (B, T, D)
+        read = self.read(x, ctx).flatten(-2)  # (B, T, H E)
+        return self.o(read if self.gate is None else read * self.gate(x).sigmoid())  # (B, T, D)
 
     def read(self, x: Tensor, ctx: Context) -> Tensor:
         """What each head reads, before the output projection: x (B, T, D) -> (B, T, H, E)."""
@@ -136,9 +141,10 @@ class GQA(Attention):
 
     def project(self, x: Tensor, ctx: Context) -> tuple[Tensor, Tensor, Tensor]:
         """Queries (B, T, H, E), keys and values (B, T, K, E), normalised and turned by their positions."""
-        q = self._placed(self.q(x).unflatten(-1, (self.heads, self.width)), self.q_norm, ctx)  # (B, T, H, E)
-        k = self._placed(self.k(x).unflatten(-1, (self.kv_heads, self.width)), self.k_norm, ctx)  # (B, T, K, E)
-        return q, k, self.v(x).unflatten(-1, (self.kv_heads, self.width))  # (B, T, K, E)
+        batch, tokens = x.shape[:2]
+        q = self._placed(self.q(x).view(batch, tokens, self.heads, self.width), self.q_norm, ctx)  # (B, T, H, E)
+        k = self._placed(self.k(x).view(batch, tokens, self.kv_heads, self.width), self.k_norm, ctx)  # (B, T, K, E)
+        return q, k, self.v(x).view(batch, tokens, self.kv_heads, self.width)  # (B, T, K, E)
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, ctx: Context) -> Tensor:
         """What queries (B, T, H, E) read of these keys and values and of those in the state: (B, T, H, E)."""

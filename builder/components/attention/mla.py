@@ -14,9 +14,9 @@ from builder.component import Room, Site
 from builder.components.attention import Attention, AttentionConfig
 from builder.finding import Finding, Status
 from builder.model.context import Context
+from builder.model.kv_state import KVState
 from builder.model.linear import Linear
 from builder.model.span import Span
-from builder.model.state import KVState
 from builder.registry import register
 
 

@@ -49,7 +49,7 @@ class Block(nn.Module, Component):
                     self.add_module(child, norm.component(norm, site.d_model))
             if name in self.weighed and self.weighed[name] not in self._modules:
                 self.add_module(self.weighed[name], residual.component(residual, site))
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.dropout) if config.dropout else _unchanged  # no call of a module in decode
 
     @classmethod
     def norm_names(cls, config: Any, part: str) -> Sequence[str]:
@@ -85,6 +85,10 @@ class Block(nn.Module, Component):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
         raise NotImplementedError
+
+
+def _unchanged(x: Tensor) -> Tensor:
+    return x
 
 
 def _sum(added: Sequence[str]) -> str:

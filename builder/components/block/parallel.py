@@ -36,8 +36,11 @@ class Parallel(Block):
         self.normed = {name: self.norm_names(config, name)[0] for name in parts}
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        norms = {norm: getattr(self, norm)(x) for norm in dict.fromkeys(self.normed.values())}
-        added = [self.dropout(getattr(self, name)(norms[self.normed[name]], ctx)) for name in self.parts]
+        parts = {name: getattr(self, name) for name in self.parts}
+        read = {name: part.ahead(x, ctx) for name, part in parts.items()}
+        wanted = {(self.normed[name], read[name]): None for name in parts}  # parts may share a norm, and what it is of
+        norms = {(norm, entry): getattr(self, norm)(entry) for norm, entry in wanted}
+        added = [self.dropout(part(norms[self.normed[name], read[name]], ctx)) for name, part in parts.items()]
         return self.add(self.parts[0], x, reduce(torch.add, added))
 
     @classmethod

@@ -35,7 +35,7 @@ class PostNorm(Block):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         for name in self.parts:
             part, norm = getattr(self, name), getattr(self, f"{name}_norm")
-            x = norm(self.add(name, x, self.dropout(part(x, ctx))))
+            x = norm(self.add(name, x, self.dropout(part(part.ahead(x, ctx), ctx))))
         return x
 
     @classmethod

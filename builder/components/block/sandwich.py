@@ -27,7 +27,7 @@ class Sandwich(Block):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         for name in self.parts:
             part, norm, out_norm = (getattr(self, child) for child in (name, f"{name}_norm", f"{name}_out_norm"))
-            x = self.add(name, x, self.dropout(out_norm(part(norm(x), ctx))))
+            x = self.add(name, x, self.dropout(out_norm(part(norm(part.ahead(x, ctx)), ctx))))
         return x
 
     @classmethod

@@ -27,7 +27,7 @@ class SublayerNorm(Block):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         for name in self.parts:
             part, norm = getattr(self, name), getattr(self, f"{name}_norm")
-            x = self.add(name, x, self.dropout(norm(part(x, ctx))))
+            x = self.add(name, x, self.dropout(norm(part(part.ahead(x, ctx), ctx))))
         return x
 
     @classmethod

@@ -15,7 +15,7 @@ from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import linear_flops
 
-Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu", "quick_gelu"]
+Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu", "quick_gelu", "tanh"]
 
 
 def _relu_squared(x: Tensor) -> Tensor:
@@ -35,6 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu_squared": _relu_squared,
     "silu": F.silu,
     "quick_gelu": _quick_gelu,
+    "tanh": torch.tanh,
 }
 
 
@@ -48,6 +49,10 @@ class FFN(nn.Module, Component):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         """x (B, T, D) -> (B, T, D)."""
         raise NotImplementedError
+
+    def ahead(self, x: Tensor, ctx: Context) -> Tensor:
+        """As of a mixer: what is read in the place of the stream."""
+        return x
 
     def flops(self, tokens: int) -> int:
         """FLOPs of a forward pass over one sequence, two for each multiply-add; the checklist counts and compares."""

@@ -19,13 +19,15 @@ from builder.registry import register
 
 @register("ffn", "glu")
 class GLU(FFN):
-    """GLU(x) = (act(x W_gate) * (x W_up + offset)) W_down; 3 d d_ff weights (chapter 3.5; Shazeer 2020)."""
+    """scale (act(gate_scale x W_gate) * (x W_up + offset)) W_down; 3 d d_ff weights (chapter 3.5; Shazeer 2020)."""
 
     class Config(BaseConfig):
         """`d_ff` is the inner width; about 8/3 d gives the weights of an mlp with 4 d.
 
-        limit     what the gate is cut at from above, before its activation, and the rest on both sides (gpt-oss)
-        offset    added to x W_up
+        limit         what the gate is cut at from above, before its activation, and the rest on both sides (gpt-oss)
+        offset        added to x W_up
+        gate_scale    of what the activation is taken of, bias included (Falcon-H1)
+        scale         of what comes out, bias included
         """
 
         name: str = "glu"
@@ -34,6 +36,8 @@ class GLU(FFN):
         bias: bool = False
         limit: PositiveFloat | None = None
         offset: float = 0.0
+        gate_scale: PositiveFloat = 1.0
+        scale: PositiveFloat = 1.0
 
         def grows(self) -> Iterable[str]:
             return ("d_ff",)
@@ -48,18 +52,23 @@ class GLU(FFN):
         self.down = Linear(config.d_ff, site.d_model, bias=config.bias, role="residual")
         self.activation = ACTIVATIONS[config.activation]
         self.limit, self.offset = config.limit, config.offset
+        self.gate_scale, self.scale = config.gate_scale, config.scale
 
     def divide(self, ranks: int) -> dict[str, str]:
         return divided_inside(self, ("gate", "up"), "down", self.down.in_features, ranks)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        gate, up = self.gate(x), self.up(x)
+        gate, up = _times(self.gate(x), self.gate_scale), self.up(x)
         if self.limit is not None:
             gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
         hidden = self.activation(gate) * (up + self.offset if self.offset else up)  # (B, T, F)
         ctx.record("ffn hidden", "B T F", *hidden.shape)
-        return self.down(hidden)
+        return _times(self.down(hidden), self.scale)
 
     @classmethod
     def check(cls, config: GLU.Config, site: Site) -> Iterable[Finding]:
         yield inner_width(config.d_ff, 3, config.activation, config.bias, site)
+
+
+def _times(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1 else x * factor

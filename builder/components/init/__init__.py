@@ -8,6 +8,7 @@ factor), `offset` (such a factor less 1), `bias`, and `own` (the module draws it
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -104,15 +105,19 @@ def _wanted(model: ModelSpec) -> Mapping[str, float]:
 
 
 def _at(model: ModelSpec, key: str) -> float | None:
-    section, _, knob = key.partition(".")
-    return getattr(getattr(model, section), knob)
+    return attrgetter(key)(model)
 
 
 def _with(model: ModelSpec, factors: Mapping[str, float]) -> ModelSpec:
     for key, factor in factors.items():
-        section, _, knob = key.partition(".")
-        model = model.model_copy(update={section: getattr(model, section).model_copy(update={knob: factor})})
+        model = _replaced(model, key, factor)
     return model
+
+
+def _replaced(node: Any, path: str, factor: float) -> Any:
+    """A copy of a section with the factor at a dotted path."""
+    key, _, rest = path.partition(".")
+    return node.model_copy(update={key: _replaced(getattr(node, key), rest, factor) if rest else factor})
 
 
 def chosen(model: ModelSpec) -> Init:

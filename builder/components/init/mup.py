@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
 
 from pydantic import PositiveFloat, PositiveInt
 
@@ -87,8 +88,7 @@ def _scaled(tied: bool) -> str:
 
 
 def _multiplier(key: str, factor: float, model: ModelSpec) -> Finding:
-    section, _, knob = key.partition(".")
-    value = getattr(getattr(model, section), knob)
+    value = attrgetter(key)(model)
     path, write = f"model.{key}", f"model.{key}={factor:.6g}"
     if value is None:
         rule = "mu-P scales this with width, and without it what was tuned on the base doesn't hold here"
@@ -111,7 +111,7 @@ def _embedding(config: MuP.Config, model: ModelSpec) -> Iterator[Finding]:
 def _head_width(slot: str, width: int, base: int, config: MuP.Config, model: ModelSpec) -> Iterator[Finding]:
     """Scores need their scale where heads are wider than in the base; a width that follows d_model leaves that open."""
     path, times = f"model.{slot}.d_head", config.times(model.d_model)
-    mixer = model.slots[slot]
+    mixer = attrgetter(slot)(model)
     follows = mixer.component.score_width(mixer, replace(model.site(0), d_model=config.base_d_model)) != width
     if times == 1 and width != base:
         rule = f"this is the base model itself, and init.base_d_head says that its heads are {base} wide"
@@ -123,8 +123,17 @@ def _head_width(slot: str, width: int, base: int, config: MuP.Config, model: Mod
 
 
 def _heads(config: MuP.Config, model: ModelSpec) -> Iterator[tuple[str, int, int]]:
-    """(slot, how many products its scores sum, and how many in the base) of every mixer that has scores."""
-    for slot, mixer in model.mixers.items():
+    """(slot, how many products its scores sum, and how many in the base) of every mixer that has scores, those inside
+    others included, such as ssm.attention."""
+    for slot, mixer in (found for chosen in model.mixers.items() for found in _inside(*chosen)):
         width = mixer.component.score_width(mixer, model.site(0))
         if width is not None:
             yield slot, width, config.base_d_head or width
+
+
+def _inside(slot: str, mixer: Any) -> Iterator[tuple[str, Any]]:
+    """A mixer and those that it is made of, each with its path."""
+    yield slot, mixer
+    for key, value in mixer:
+        if getattr(getattr(value, "component", None), "part", "") == "mixer":
+            yield from _inside(f"{slot}.{key}", value)

@@ -23,6 +23,8 @@ class SDPA(Kernel):
         causal, added = _added(q, k, scoring)
         if scoring.sinks is not None:  # one more key, of nothing: its score is what is added
             k, v = F.pad(k, (0, 0, 0, 0, 0, 1)), F.pad(v, (0, 0, 0, 0, 0, 1))  # (B, S + 1, K, E)
+        if q.shape[1] == 1:
+            return _single(q, k, v, added, scoring)
         out = F.scaled_dot_product_attention(
             q.transpose(1, 2),  # (B, H, T, E)
             k.transpose(1, 2),  # (B, K, S, E)
@@ -42,6 +44,23 @@ class SDPA(Kernel):
     @staticmethod
     def speed(case: Case) -> int:
         return 3 if case.flag and not (case.bias or case.sinks) else 1
+
+
+def _single(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scoring: Scoring) -> Tensor:
+    """One query of each row: the heads that share keys read them together, as if they were queries of one head."""
+    batch, _, heads, width = q.shape
+    kv_heads = k.shape[2]
+    if added is not None and added.shape[1] > 1:
+        added = added.unflatten(1, (kv_heads, -1)).squeeze(3)  # (B | 1, K, H/K, S)
+    out = F.scaled_dot_product_attention(
+        q.reshape(batch, kv_heads, heads // kv_heads, width),  # (B, K, H/K, E)
+        k.transpose(1, 2),  # (B, K, S, E)
+        v.transpose(1, 2),  # (B, K, S, Ev)
+        attn_mask=added,
+        dropout_p=scoring.dropout,
+        scale=scoring.scale,
+    )
+    return out.reshape(batch, 1, heads, v.shape[-1])  # (B, 1, H, Ev)
 
 
 def _added(q: Tensor, k: Tensor, scoring: Scoring) -> tuple[bool, Tensor | None]:

@@ -44,11 +44,18 @@ class RMSNorm(Norm):
 
 
 def _normed(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """By torch's kernel where it has one; on a CPU it has none, and its backward pass there takes twice as long."""
+    """By torch's kernel where it has one; on a CPU it has none, and what takes its place goes over memory too often."""
     alike = x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64)
-    if alike and x.device.type == "cpu" and torch.is_grad_enabled() and not torch.compiler.is_compiling():
-        return _OnCPU.apply(x, gain, eps)  # type: ignore[no-any-return]
-    return F.rms_norm(x, gain.shape, gain, eps)
+    if not alike or x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.rms_norm(x, gain.shape, gain, eps)
+    return _OnCPU.apply(x, gain, eps) if torch.is_grad_enabled() else _on_cpu(x, gain, eps)[0]  # type: ignore[no-any-return]
+
+
+def _on_cpu(x: Tensor, gain: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """The norm of x (..., D), and 1 / rms (..., 1)."""
+    norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()
+    return torch.mul(x, scale).mul_(gain), scale
 
 
 class _OnCPU(torch.autograd.Function):
@@ -59,10 +66,9 @@ class _OnCPU(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
-        norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
-        scale = norm.square_().div_(x.shape[-1]).add_(eps).rsqrt_()  # 1 / rms
+        out, scale = _on_cpu(x, gain, eps)
         ctx.save_for_backward(x, gain, scale)
-        return torch.mul(x, scale).mul_(gain)
+        return out
 
     @staticmethod
     @once_differentiable

@@ -57,7 +57,7 @@ class ALiBi(Position):
 
     @classmethod
     def check(cls, config: ALiBi.Config, site: Site) -> Iterable[Finding]:
-        if not site.causal:
+        if site.two_sided:
             rule = "both sides lose alike by |q - k|: what is before can't be told from what is after (chapter 3.6)"
             fix = "model/position=t5, which tells the sides apart"
             yield Finding(Status.WARN, 3, "name", f"alibi, bidirectional, {reach(site)}", rule, fix)

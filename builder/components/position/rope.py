@@ -61,6 +61,19 @@ class RoPE(Position):
         self._key = f"{config} {site.train_length} {site.deploy_length}"  # all that angles depend on beside the pass
 
     def rotate(self, x: Tensor, positions: Positions) -> Tensor:
+        if positions.ids.shape[1] > 1 or torch.is_grad_enabled():
+            return self._rotate(x, positions)
+        # a single token, as in decode: one product with the matrix R^T, which is what the turn makes of the identity
+        matrix = positions.once((self._key, "matrix", x.shape[-1], x.dtype), lambda: self._matrix(x, positions))
+        return x @ matrix  # (B, 1, H, E)
+
+    def _matrix(self, x: Tensor, positions: Positions) -> Tensor:
+        """(E, E), or (B, 1, E, E) where rows stand apart."""
+        identity = torch.eye(x.shape[-1], device=x.device, dtype=x.dtype)[None, None]  # (1, 1, E, E)
+        matrix = self._rotate(identity, positions)  # (B | 1, 1, E, E)
+        return matrix[0, 0] if len(matrix) == 1 else matrix
+
+    def _rotate(self, x: Tensor, positions: Positions) -> Tensor:
         width = self.config.width(x.shape[-1])
         cos, sin = positions.once((self._key, width, x.dtype), lambda: self._turns(width, positions, x.dtype))
         if width == x.shape[-1]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Literal
 
 import torch
 from pydantic import PositiveFloat
@@ -18,23 +19,30 @@ from builder.registry import register
 
 @register("position", "sinusoidal")
 class Sinusoidal(Position):
-    """PE(p, 2i) = sin(p w_i), PE(p, 2i + 1) = cos(p w_i), w_i = theta^(-2i / d) (chapter 3.6; Vaswani et al. 2017)."""
+    """PE(p, 2i) = sin(p w_i), PE(p, 2i + 1) = cos(p w_i), w_i = theta^(-2i / d) (chapter 3.6; Vaswani et al. 2017).
+
+    In halves the sines stand before the cosines: PE(p, i) = sin(p w_i), PE(p, d / 2 + i) = cos(p w_i) (Marian).
+    """
 
     class Config(BaseConfig):
-        """`theta` sets the longest wave, 2 pi theta positions."""
+        """`theta` sets the longest wave, 2 pi theta positions; `pairing`, where a wave's sine and cosine stand."""
 
         name: str = "sinusoidal"
         theta: PositiveFloat = 10000.0
+        pairing: Literal["interleaved", "half"] = "interleaved"
 
     def __init__(self, config: Sinusoidal.Config, site: Site):
         super().__init__(config, site)
-        self.theta = config.theta
+        self.theta, self.pairing = config.theta, config.pairing
 
     def embed(self, x: Tensor, positions: Positions) -> Tensor:
         width = x.shape[-1]
         exponent = torch.arange(0, width, 2, device=x.device, dtype=torch.float32) / width
         angles = positions.ids[..., None] * self.theta**-exponent  # (B, T, D/2)
-        waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (B, T, D)
+        if self.pairing == "half":
+            waves = torch.cat((angles.sin(), angles.cos()), dim=-1)  # (B, T, D)
+        else:
+            waves = torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)  # (B, T, D)
         return x + waves.to(x.dtype)
 
     @classmethod

@@ -57,7 +57,7 @@ class T5(Position):
 
     def __init__(self, config: T5.Config, site: Site):
         super().__init__(config, site)
-        self.config, self.causal, self.heads = config, site.causal, served_heads(config, site)
+        self.config, self.causal, self.heads = config, not site.two_sided, served_heads(config, site)
         self.weight = nn.Parameter(torch.empty(config.n_buckets, self.heads))  # (N, H)
 
     def bias(self, queries: Positions, keys: Positions) -> Bias:
@@ -79,7 +79,7 @@ class T5(Position):
     @classmethod
     def check(cls, config: T5.Config, site: Site) -> Iterable[Finding]:
         buckets, farthest = config.n_buckets, config.max_distance
-        if not site.causal and (buckets % 2 or buckets < 4):
+        if site.two_sided and (buckets % 2 or buckets < 4):
             rule = "half of the buckets are for each direction: their number must be even and at least 4"
             yield Finding(
                 Status.FAIL,

@@ -20,6 +20,7 @@ from builder.finding import Finding, Status
 from builder.model.compact import compact
 from builder.model.context import Context
 from builder.model.linear import Linear
+from builder.model.mask import Mask
 from builder.model.row_state import RowState
 
 from ._packed import Packed, packed
@@ -76,6 +77,8 @@ class Recurrent(Mixer):
     carries: ClassVar[tuple[str, ...]] = ("hidden",)
     """The vectors of width H that go from token to token; the first is what the cell gives."""
 
+    ordered = True
+
     def __init__(self, config: Any, site: Site):
         super().__init__()
         self.width = config.width(site)
@@ -95,6 +98,9 @@ class Recurrent(Mixer):
         `told` is what kernels want to know behind that and what is carried: the weights and the settings.
         """
         raise NotImplementedError
+
+    def sees(self, mask: Mask) -> Mask:
+        return mask.backward()
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         (batch, length), state = x.shape[:2], ctx.state
@@ -146,9 +152,9 @@ class Recurrent(Mixer):
         width = config.width(site)
         rule = f"{len(cls.carries) * width:,} numbers are kept a row, however long it is"
         yield Finding(Status.PASS, 1, "d_hidden", f"H {width}, {cls.gates} gates", rule)
-        if not site.causal:
-            rule = "a state is carried from the left to the right, and this model sees both ways"
-            yield Finding(Status.FAIL, 2, "name", config.name, rule, "an attention, or a model that is causal")
+        if site.two_sided:
+            rule = "a state is carried from left to right: these layers read what stands before, whatever may be seen"
+            yield Finding(Status.PASS, 2, "name", config.name, rule)
 
 
 def _aside(function: Callable[..., Any]) -> Callable[..., Any]:

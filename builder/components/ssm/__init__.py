@@ -22,16 +22,22 @@ from builder.finding import Finding, Status
 from builder.model.compact import Compact, compact
 from builder.model.context import Context
 from builder.model.linear import Linear
+from builder.model.mask import Mask
 from builder.model.row_state import RowState
 
 
 class SSM(Mixer):
     """A mixer whose past is a state of one size; built as `SSM(config, site)`."""
 
+    ordered = True
+
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         row = compact(ctx, x.shape[1])
         self.record(ctx, x)
         return row.scatter(self.run(row.gather(x), row, ctx.state))  # (B, T, D)
+
+    def sees(self, mask: Mask) -> Mask:
+        return mask.backward()
 
     def run(self, x: Tensor, row: Compact, state: RowState | None) -> Tensor:
         """x (B, T, D) as `row` moved it -> (B, T, D); a state is read, and left as it is behind the last real token."""
@@ -42,10 +48,10 @@ class SSM(Mixer):
 
     @classmethod
     def check(cls, config: Any, site: Site) -> Iterable[Finding]:
-        """A state runs one way: it can't look at what follows."""
-        if not site.causal:
-            rule = "a state is carried from the left to the right, and this model sees both ways"
-            yield Finding(Status.FAIL, 2, "name", config.name, rule, "an attention, or a model that is causal")
+        """A state runs one way, in an encoder too."""
+        if site.two_sided:
+            rule = "a state is carried from left to right: these layers read what stands before, whatever may be seen"
+            yield Finding(Status.PASS, 2, "name", config.name, rule)
 
 
 class Convolution(nn.Module):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Annotated, Self
+from typing import Annotated, ClassVar, Self
 
 import torch
 import torch.nn.functional as F
@@ -61,6 +61,8 @@ class Mamba(SSM):
         norm: Annotated[BaseConfig, Room("norm")] | None = None
         dt_min: PositiveFloat = 1e-3
         dt_max: PositiveFloat = 0.1
+        left_out: ClassVar = ("norm",)
+        """Knobs whose null leaves something out, where elsewhere it stands for the model's own."""
 
         @model_validator(mode="after")
         def _steps_have_a_range(self) -> Self:

@@ -52,7 +52,8 @@ class Mamba2(SSM):
         norm_eps          added to the mean square
         dt_min            the steps lie between these two at first
         dt_max
-        dt_limit          the steps lie between these two always; None: anywhere
+        dt_limit          the steps lie between these two always; None: anywhere; the second None: no bound above
+        factors           of gate, x, B, C and dt as they leave their maps (Falcon-H1); None: 1
         """
 
         name: str = "mamba2"
@@ -69,14 +70,15 @@ class Mamba2(SSM):
         norm_eps: PositiveFloat = 1e-5
         dt_min: PositiveFloat = 1e-3
         dt_max: PositiveFloat = 0.1
-        dt_limit: Annotated[tuple[NonNegativeFloat, PositiveFloat], Field(strict=False)] | None = None
+        dt_limit: Annotated[tuple[NonNegativeFloat, PositiveFloat | None], Field(strict=False)] | None = None
+        factors: Annotated[tuple[PositiveFloat, ...], Field(strict=False, min_length=5, max_length=5)] | None = None
 
         @model_validator(mode="after")
         def _knobs_fit_together(self) -> Self:
             faults: list[tuple[str, Any, str, str]] = []
             if self.dt_min >= self.dt_max:
                 faults.append(("dt_min", self.dt_min, f"less than dt_max={self.dt_max:g}", "dt_min=0.001 dt_max=0.1"))
-            if self.dt_limit and self.dt_limit[0] >= self.dt_limit[1]:
+            if self.dt_limit and self.dt_limit[1] is not None and self.dt_limit[0] >= self.dt_limit[1]:
                 faults.append(("dt_limit", self.dt_limit, "the least step, then the greatest", "dt_limit=[0.001,0.1]"))
             if self.norm_before_gate and not self.norm:
                 faults.append(("norm_before_gate", True, "there is no norm to be placed", "norm=true"))
@@ -105,7 +107,7 @@ class Mamba2(SSM):
         super().__init__()
         self.channels, self.heads, self.width = config.channels(site.d_model), config.heads(site.d_model), config.d_head
         self.groups, self.size, self.chunk = config.n_groups, config.d_state, config.chunk
-        self.limit, shared = config.dt_limit, config.n_groups * config.d_state
+        self.limit, self.factors, shared = config.dt_limit, config.factors, config.n_groups * config.d_state
         self.input = Linear(site.d_model, 2 * self.channels, bias=config.bias)
         self.b = Linear(site.d_model, shared, bias=config.bias, role="readout")  # so many, however wide the model
         self.c = Linear(site.d_model, shared, bias=config.bias, role="readout")
@@ -127,8 +129,7 @@ class Mamba2(SSM):
         self.d.fill_(1.0)
 
     def run(self, x: Tensor, row: Compact, state: RowState | None) -> Tensor:
-        dt, (values, gate) = self.dt(x), self.input(x).chunk(2, dim=-1)  # (B, T, H), (B, T, E)
-        inputs = torch.cat((values, self.b(x), self.c(x)), dim=-1)  # (B, T, E + 2 G N)
+        dt, gate, inputs = self._mapped(x)
         before = self.conv.history(inputs, state)
         shared = self.groups * self.size
         values, b, c = F.silu(self.conv(inputs, row, before)).split((self.channels, shared, shared), dim=-1)
@@ -145,6 +146,16 @@ class Mamba2(SSM):
         y = torch.addcmul(y, values, self.d[:, None].to(y.dtype)).flatten(2)  # (B, T, E)
         y = y * F.silu(gate.to(y.dtype)) if self.norm is None else self.norm(y, gate)
         return self.output(y.to(gate.dtype))
+
+    def _mapped(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The steps (B, T, H), the gate (B, T, E), and x, B and C together (B, T, E + 2 G N)."""
+        values, gate = self.input(x).chunk(2, dim=-1)  # (B, T, E)
+        parts = values, self.b(x), self.c(x)
+        if self.factors is None:
+            return self.dt(x), gate, torch.cat(parts, dim=-1)
+        gating, *others, steps = self.factors
+        scaled = [part * factor for part, factor in zip(parts, others, strict=True)]
+        return self.dt(x * steps), gate * gating, torch.cat(scaled, dim=-1)  # the steps' bias stays as it is
 
     def flops(self, tokens: int) -> int:
         products = ssd_flops(tokens, self.heads, self.width, self.groups, self.size, self.chunk)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 import torch
+from pydantic import Field
 
 from ... import component
 from ..stream import StreamDecoder
@@ -16,23 +17,52 @@ from ..stream import StreamDecoder
 class Tokenizer(component.Component, ABC):
     """Text to ids and back. Made by `prepare` (which trains where there is something to train) or by `load`.
 
-    Ids are 0 to len - 1. No text encodes to a special id, and special ids decode to "". `eos` ends a document; `pad`
-    fills rows and is never a target. `specials` maps the name of each special id to it; all are distinct. `fingerprint`
-    is a hash of what the tokenizer is: equal fingerprints encode alike.
+    Ids are 0 to len - 1. No text encodes to a special id, and special ids decode to "". `eos` ends a document; `bos`
+    begins a text, where there is such an id; `pad` fills rows and is never a target. `specials` maps the token of each
+    special id to it; all are distinct. `named` maps what a special token is for, as Config.specials says, to its id.
+    `fingerprint` is a hash of what the tokenizer is: equal fingerprints encode alike.
     """
 
     class Config(component.Config):
-        """The knobs of a tokenizer."""
+        """`specials`: special tokens beside `eos` and `pad`, by what they are for, such as `mask`; an objective that
+        needs some adds them. Where the tokenizer has no such token, it is added behind all others."""
+
+        specials: Annotated[tuple[str, ...], Field(strict=False)] = ()
+
+        @property
+        def own(self) -> int:
+            """The number of ids without `specials`."""
+            raise NotImplementedError
 
         @property
         def size(self) -> int:
             """The number of ids it declares, known without any text; the tokenizer itself has no more than that."""
-            raise NotImplementedError
+            return self.own + len(self.specials)
+
+        @property
+        def beside(self) -> dict[str, str]:
+            """What comes with it for conversations: `chat_template`, and special tokens by name, as `eos_token`."""
+            return {}
 
     eos: int
     pad: int
+    bos: int | None = None
     specials: dict[str, int]
+    named: dict[str, int]
     fingerprint: str
+
+    @property
+    def start(self) -> int:
+        """The id that stands before a text which is written from a source: `bos`, or `eos` where there is none."""
+        return self.eos if self.bos is None else self.bos
+
+    def begun(self, ids: Sequence[int]) -> list[int]:
+        """These ids behind `bos`, where there is one."""
+        return [*ids] if self.bos is None else [self.bos, *ids]
+
+    def whole(self, text: str) -> list[int]:
+        """The ids of a text as it stands in the data: behind `bos`, where there is one, and followed by `eos`."""
+        return [*self.begun(self.encode(text)), self.eos]
 
     @classmethod
     @abstractmethod
@@ -61,9 +91,15 @@ class Tokenizer(component.Component, ABC):
         """One more than the largest id there is."""
 
     def encode_corpus(self, texts: Sequence[str]) -> torch.Tensor:
-        """All texts as one row, each followed by `eos`: (N,) int64."""
-        return torch.tensor([id for text in texts for id in (*self.encode(text), self.eos)], dtype=torch.int64)
+        """All texts as one row, each `whole`: (N,) int64."""
+        return torch.tensor([id for text in texts for id in self.whole(text)], dtype=torch.int64)
 
     def stream(self) -> StreamDecoder:
         """A decoder for ids that arrive one at a time."""
         return StreamDecoder(self.decode)
+
+
+def appended(names: Sequence[str], first: int) -> tuple[dict[str, int], dict[str, int]]:
+    """Special tokens with the ids from `first` on: (`named`, and their part of `specials`, `<mask>` for `mask`)."""
+    named = {name: first + place for place, name in enumerate(names)}
+    return named, {f"<{name}>": id for name, id in named.items()}

@@ -37,11 +37,11 @@ class Bpe(JsonTokenizer):
         min_frequency: int = Field(default=2, ge=1)
 
         @property
-        def size(self) -> int:
+        def own(self) -> int:
             return self.vocab_size
 
-    def __init__(self, backend: tokenizers.Tokenizer):
-        super().__init__(backend, EOS, PAD)
+    def __init__(self, backend: tokenizers.Tokenizer, specials: Sequence[str] = ()):
+        super().__init__(backend, EOS, PAD, specials)
 
     @classmethod
     def prepare(cls, config: Any, texts: Sequence[str], cache: Path) -> Self:
@@ -49,20 +49,19 @@ class Bpe(JsonTokenizer):
         settings = [tokenizers.__version__, str(config.vocab_size), str(config.min_frequency)]
         file = cache / "bpe" / f"{digest([*settings, *texts])}.json"
         try:
-            return cls(read_json(file, "tokenizer", ""))
+            return cls(read_json(file, "tokenizer", ""), config.specials)
         except (ConfigError, KeyError, ValueError):  # missing, torn, or without its specials: made anew
             made = cls(_train(config, texts))
         try:
             write_whole(file, made._backend.to_str())
         except OSError as error:
             warnings.warn(f"the tokenizer was not cached, so the next run trains it again: {error}", stacklevel=2)
-        return made
+        return cls(made._backend, config.specials)
 
     @classmethod
     def load(cls, config: Any, folder: Path) -> Self:
-        return cls(
-            read_json(folder / FILE, "tokenizer", "restore the file in the run folder, or run the training again")
-        )
+        fix = "restore the file in the run folder, or run the training again"
+        return cls(read_json(folder / FILE, "tokenizer", fix), config.specials)
 
 
 def _train(config: Bpe.Config, texts: Sequence[str]) -> tokenizers.Tokenizer:

@@ -11,36 +11,38 @@ import torch
 
 from ...registry import register
 from ..digest import digest
-from . import Tokenizer
+from . import Tokenizer, appended
 
 EOS, PAD, SIZE = 256, 257, 258
 
 
 @register("tokenizer", "bytes")
 class Bytes(Tokenizer):
-    """Id = byte for 0 to 255; 256 ends a document, 257 pads (Xue et al. 2022, "ByT5: Towards a token-free future")."""
+    """Id = byte for 0 to 255; 256 ends a document, 257 pads, and special tokens asked for follow
+    (Xue et al. 2022, "ByT5: Towards a token-free future")."""
 
     class Config(Tokenizer.Config):
         """No knobs."""
 
         @property
-        def size(self) -> int:
+        def own(self) -> int:
             return SIZE
 
     eos = EOS
     pad = PAD
 
-    def __init__(self) -> None:
-        self.specials = {"<eos>": EOS, "<pad>": PAD}
-        self.fingerprint = digest(["bytes", str(EOS), str(PAD)])
+    def __init__(self, specials: Sequence[str] = ()):
+        self.named, added = appended(specials, SIZE)
+        self.specials = {"<eos>": EOS, "<pad>": PAD} | added
+        self.fingerprint = digest(["bytes", str(EOS), str(PAD), *specials])
 
     @classmethod
     def prepare(cls, config: Any, texts: Sequence[str], cache: Path) -> Self:
-        return cls()
+        return cls(config.specials)
 
     @classmethod
     def load(cls, config: Any, folder: Path) -> Self:
-        return cls()
+        return cls(config.specials)
 
     def save(self, folder: Path) -> None:
         """Nothing to keep."""
@@ -58,4 +60,4 @@ class Bytes(Tokenizer):
         return bytes(int(id) for id in ids if id < EOS).decode("utf-8", "replace")
 
     def __len__(self) -> int:
-        return SIZE
+        return SIZE + len(self.named)

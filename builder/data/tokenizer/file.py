@@ -13,7 +13,7 @@ from pydantic import Field, PositiveInt, model_validator
 from ...errors import ConfigError, Problem, nearest
 from ...registry import register
 from . import Tokenizer
-from ._json import FILE, JsonTokenizer, read_json
+from ._json import FILE, JsonTokenizer, read_beside, read_json
 
 # The usual names, tried in this order when the config gives none.
 EOS = ("<eos>", "</s>", "<|endoftext|>", "<|end_of_text|>", "<|eos|>", "[EOS]", "<|im_end|>", "<|eot_id|>")
@@ -27,12 +27,14 @@ class File(JsonTokenizer):
     class Config(Tokenizer.Config):
         """`path` of a tokenizer.json; `eos` and `pad` name two of its tokens (null: the usual names are looked for).
 
+        start  the token before a text that is written from a source; null: what the file puts before texts, or `eos`
         rows   of a model that is already there: where none is left for a padding token, `eos` pads too
         """
 
         path: str = Field(min_length=1)
         eos: str | None = None
         pad: str | None = None
+        start: str | None = None
         rows: PositiveInt | None = None
 
         @model_validator(mode="after")
@@ -45,6 +47,10 @@ class File(JsonTokenizer):
         def size(self) -> int:
             """Read from the file. Raises ConfigError if that is missing or damaged, or has no token for `eos`."""
             return len(File.open(self))
+
+        @property
+        def beside(self) -> dict[str, str]:
+            return read_beside(Path(self.path).expanduser())
 
     @classmethod
     def prepare(cls, config: Any, texts: Sequence[str], cache: Path) -> Self:
@@ -73,7 +79,8 @@ class File(JsonTokenizer):
         elif pad is None:
             pad = next(name for name in PAD if name != eos)
             backend.add_special_tokens([pad])
-        return cls(backend, eos, pad)
+        start = config.start and _choose("start", config.start, (), backend)
+        return cls(backend, eos, pad, config.specials, start)
 
 
 def _length(backend: tokenizers.Tokenizer) -> int:

@@ -79,7 +79,7 @@ class Falcon(Family):
         }
         return super().write(facts) | _ROPE.write(facts) | fields
 
-    def note(self, facts: Facts):
+    def note(self, facts: Facts, config: HFConfig):
         heads, length = facts["attention.n_heads"], facts["deploy_length"]
         if facts["position.name"] != "alibi" or (heads in (1, 2, 4, 8) and length <= 256):
             return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from builder.interop.facts import Facts
 from builder.interop.field import ACTIVATION, Field
+from builder.interop.hf_config import HFConfig
 from builder.interop.mixture import ROUTED, Mixture, balanced, experts
 from builder.interop.rope import Rope
 from builder.interop.rule import Rule
@@ -47,7 +48,7 @@ class Mixtral(Mixture):
         fields.pop("router_jitter_noise", None)  # there it reaches the experts too, so ours is left out
         return fields
 
-    def note(self, facts: Facts):
+    def note(self, facts: Facts, config: HFConfig):
         if not facts.get("moe.router.jitter"):
             return ""
         return (

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
-from typing import Any
 
 import lightning as L
 import torch
 
-from builder.experiments.attention_maps import draw, labels, maps, shown_layers, text
+from builder.experiments.attention_maps import write
 from builder.experiments.tracking.forgiving import warn
 from builder.training.module import Training
-from builder.whole import whole
 
 FOLDER = "attention_maps"
-"""The folder of the pictures in the run folder: layer-<number>.png."""
+"""The folder of the pictures in the run folder: layer-<number>.png, of a source encoder- and cross-<number>.png."""
 
 
 class AttentionMaps(L.Callback):
@@ -38,22 +35,13 @@ class AttentionMaps(L.Callback):
             for key, picture in pictures.items():
                 take(f"attention/{key}", [str(picture)], step=trainer.global_step - 1)
 
-    def _draw(self, folder: Path, module: Training) -> dict[str, Any]:
-        model, tokenizer = module.model, module.corpus.tokenizer
+    def _draw(self, folder: Path, module: Training) -> dict[str, Path]:
+        model = module.model
         training = model.training
         try:
             with module.averages.deployed(model), torch.no_grad():
                 model.eval()
-                ids = text(model, tokenizer, module.spec.sample.prompt)
-                weights = maps(model, torch.tensor([ids], device=module.device))
+                title = f" after step {module.global_step}"
+                return write(model, module.corpus.tokenizer, module.spec.sample.prompt, folder / FOLDER, title)
         finally:
             model.train(training)
-        pictures = {}
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")  # a font that lacks a sign draws a box
-            for layer in shown_layers(list(weights)):
-                pictures[f"layer-{layer}"] = place = folder / FOLDER / f"layer-{layer}.png"
-                title = f"Attention of layer {layer} after step {module.global_step}"
-                with whole(place, "wb") as file:
-                    draw(weights[layer], labels(tokenizer, ids), title, file)
-        return pictures

@@ -41,7 +41,11 @@ def _sums(trainer: L.Trainer, module: Training) -> Any:
         return max(1, rows * spec.model.train_length // length // multiple) * multiple
 
     loader = val_loader(
-        module.corpus, batch=as_long(spec.rows, ranks.size), length=length, rank=ranks.rank, world=ranks.size
+        module.corpus.val.at(length),
+        batch=as_long(spec.rows, ranks.size),
+        collate=module.collate,
+        rank=ranks.rank,
+        world=ranks.size,
     )
     for batch in islice(loader, _limit(trainer)):
         moved: dict[str, Tensor] = trainer.strategy.batch_to_device(batch, module.device)

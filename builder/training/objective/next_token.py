@@ -4,25 +4,27 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from builder.component import Config as BaseConfig
 from builder.registry import register
-from builder.training.objective import Objective, Task
+from builder.training.objective import Objective, Smoothed, Task, shifted
 
 
 @register("objective", "next_token")
 class NextToken(Objective):
-    """loss = -sum_t log p(x_{t+1} | x_1 .. x_t) / number of real targets (chapter 3.3)."""
+    """loss = -sum_t log p(x_{t+1} | x_1 .. x_t) / number of real targets (chapter 3.3).
+
+    Where the data says which tokens are an answer, as in instruction data, only those are targets.
+    """
 
     attention_mask = "each position sees itself and what stands before it"
-    loss_mask = "every real token but the first is a target, the end of a document too; padding never"
+    loss_mask = "every real token but the first is a target, the end of a document too; padding and prompts never"
 
-    class Config(BaseConfig):
-        """No knobs."""
+    class Config(Smoothed):
+        """`across_documents`: whether the first token of a packed document is a target of the one before it."""
 
         name: str = "next_token"
+        across_documents: bool = False
+
+    config: Config
 
     def task(self, batch: dict[str, Tensor]) -> Task:
-        tokens, real = batch["tokens"], batch.get("attention_mask")
-        if real is None:
-            return Task(tokens[:, :-1], tokens[:, 1:])
-        return Task(tokens[:, :-1], tokens[:, 1:], loss_mask=real[:, 1:], attention_mask=real[:, :-1])
+        return shifted(batch, self.config.across_documents)

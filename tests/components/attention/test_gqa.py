@@ -9,7 +9,8 @@ from pydantic import ValidationError
 from builder import registry
 from builder.components.kernel import Case
 from builder.finding import Status
-from builder.model.state import KVState
+from builder.model.kv_state import KVState
+from tests.choices import mixers
 
 D, H, K, E = 32, 4, 2, 8
 NORM = {"name": "rmsnorm"}
@@ -66,7 +67,7 @@ def test_the_values_of_kv_head_0_feed_exactly_heads_0_and_1(gqa, context, kernel
 def test_the_state_holds_kv_heads_not_query_heads(gqa, n_kv_heads, kept):
     state = gqa(n_kv_heads=n_kv_heads).new_state(3, 5, device=torch.device("cpu"), dtype=torch.float32)
     assert isinstance(state, KVState)
-    assert state.keys.shape == state.values.shape == (3, 5, kept, E)
+    assert state.keys.shape == state.values.shape == (3, kept, 5, E)
 
 
 @pytest.mark.parametrize("n_kv_heads", [1, 2, 4])
@@ -92,6 +93,18 @@ def test_parameters_follow_the_formula_of_chapter_3_4(config, site, n_kv_heads, 
     formula = 2 * D * H * width + 2 * D * n_kv_heads * width
     assert sum(p.numel() for p in built.parameters()) == formula + sum(rows[part] for part in named) + more(n_kv_heads)
     assert {name for name, _ in built.named_parameters() if name.endswith("bias")} == {f"{part}.bias" for part in named}
+
+
+def test_a_gate_is_taken_of_what_each_head_reads(gqa, context):
+    """Number by number, before the output projection (Qiu et al. 2025, equation 5)."""
+    gated, open_, x = gqa(gate=True, bias=True), gqa(bias=True), torch.randn(2, 7, D, dtype=torch.float64)
+    open_.load_state_dict({name: value for name, value in gated.state_dict().items() if "gate" not in name})
+    read = open_.read(x, context(7)).flatten(-2)
+    right = gated.o(read * (1 + (-x @ gated.gate.weight.T - gated.gate.bias).exp()).reciprocal())
+    assert torch.allclose(gated(x, context(7)), right, atol=1e-12)
+    assert (gated(x, context(7)) - open_(x, context(7))).abs().max() > 1e-3
+    assert gqa(gate=True, bias=["k"]).gate.bias is None
+    assert gqa(gate=True).divide(2) == dict.fromkeys(("q", "k", "v", "gate"), "columns") | {"o": "rows"}
 
 
 def test_heads_that_do_not_share_evenly_are_refused_with_both_numbers(config):
@@ -141,7 +154,7 @@ def kernel_findings(made, site):
     return [finding for finding in made.component.check(made, site) if finding.path == "kernel"]
 
 
-@pytest.mark.parametrize("name", registry.names("attention"))
+@pytest.mark.parametrize("name", mixers("attention"))
 @pytest.mark.parametrize(
     ("kernel", "knob", "words"),
     [("sdpa", {"softcap": 30.0}, "no soft-cap"), ("flex", {"dropout": 0.1}, "no dropout")],

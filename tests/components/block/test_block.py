@@ -16,6 +16,9 @@ class Stand(nn.Module):
         super().__init__()
         self.map, self.cost = nn.Linear(D, D), cost
 
+    def ahead(self, x, ctx):
+        return x
+
     def forward(self, x, ctx):
         return self.map(x)
 
@@ -34,6 +37,11 @@ def block(config, site, wide):
 
 def pre(b, x):
     u = x + b.mixer.map(b.mixer_norm(x))
+    return u + b.ffn.map(b.ffn_norm(u))
+
+
+def pre_but_first(b, x):
+    u = x + b.mixer.map(x)
     return u + b.ffn.map(b.ffn_norm(u))
 
 
@@ -62,6 +70,7 @@ def parallel_with_two(b, x):
 
 ORDERS = {
     "pre_norm": ({}, pre),
+    "pre_norm, none at first": ({"first_norm": False}, pre_but_first),
     "post_norm": ({}, post),
     "sandwich": ({}, sandwich),
     "sublayer_norm": ({}, sublayer),
@@ -70,6 +79,7 @@ ORDERS = {
 }
 TAKEN = {  # the orders that a block's names also fit, each wrong for it
     "pre_norm": (post, sublayer, parallel_with_two),
+    "pre_norm, none at first": (post, sublayer, parallel_with_two),
     "post_norm": (pre, sublayer),
     "sandwich": (pre,),
     "sublayer_norm": (pre, post, parallel_with_two),
@@ -77,6 +87,7 @@ TAKEN = {  # the orders that a block's names also fit, each wrong for it
 }
 NAMES = {  # the norms of a layer: of both parts, and of a mixer alone
     "pre_norm": ({"mixer_norm", "ffn_norm"}, {"mixer_norm"}),
+    "pre_norm, none at first": ({"ffn_norm"}, set()),
     "post_norm": ({"mixer_norm", "ffn_norm"}, {"mixer_norm"}),
     "sandwich": ({"mixer_norm", "mixer_out_norm", "ffn_norm", "ffn_out_norm"}, {"mixer_norm", "mixer_out_norm"}),
     "sublayer_norm": ({"mixer_norm", "ffn_norm"}, {"mixer_norm"}),
@@ -116,6 +127,16 @@ def test_the_names_of_the_norms(block, order):
     for parts, norms in zip((("mixer", "ffn"), ("mixer",)), NAMES[title], strict=True):
         b = block(name, parts=parts, **knobs)
         assert {key.split(".")[0] for key in b.state_dict()} == {*parts, *norms}
+
+
+def test_only_the_first_layer_goes_without_its_norm(config, site):
+    chosen = config("block", "pre_norm", first_norm=False)
+    norms = [
+        isinstance(chosen.component(chosen, site(layer=n), {"mixer": Stand(1)}).mixer_norm, nn.Identity) for n in (0, 1)
+    ]
+    assert norms == [True, False]
+    drawn = [chosen.component.draw(chosen, site(layer=n), ("attention", "ffn")) for n in (0, 1)]
+    assert drawn == ["x = x + attention(x); x = x + ffn(norm(x))", "x = x + attention(norm(x)); x = x + ffn(norm(x))"]
 
 
 def test_a_parallel_layer_of_a_mixer_alone_is_a_pre_norm_layer(block, context):

@@ -16,6 +16,7 @@ BY_HAND = {
     "relu_squared": lambda z: max(z, 0.0) ** 2,
     "silu": lambda z: z / (1 + math.exp(-z)),
     "quick_gelu": lambda z: z / (1 + math.exp(-1.702 * z)),
+    "tanh": lambda z: 1 - 2 / (math.exp(2 * z) + 1),
 }
 MATRICES = {"mlp": 2, "glu": 3}
 
@@ -73,6 +74,16 @@ def test_a_limited_glu_equals_the_formula(ffn, context, limit, offset):
     out = module(x, context(5))
     assert torch.allclose(out, affine(module.down, act * (up.clamp(-most, most) + offset)), atol=1e-12)
     assert (out - by_hand("glu", module, x, "quick_gelu")).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("knobs", [{"gate_scale": 0.3}, {"scale": 2.5}], ids=str)
+def test_a_scaled_glu_equals_the_formula(ffn, context, knobs):
+    """As Falcon-H1 writes it: biases are scaled too."""
+    module, x = ffn("glu", bias=True, **knobs), torch.randn(2, 5, D, dtype=torch.float64)
+    gate = knobs.get("gate_scale", 1.0) * affine(module.gate, x).detach()
+    right = affine(module.down, gate.apply_(BY_HAND["silu"]) * affine(module.up, x)) * knobs.get("scale", 1.0)
+    assert torch.allclose(module(x, context(5)), right, atol=1e-12)
+    assert (module(x, context(5)) - by_hand("glu", module, x, "silu")).abs().max() > 1e-2
 
 
 @pytest.mark.parametrize("bias", [True, False])

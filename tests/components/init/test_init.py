@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from builder.components.init import roles
+from builder.ends import EmbeddingSpec
 from builder.model.embedding import Embedding
 from builder.model.linear import Linear
-from builder.spec import EmbeddingSpec
 
 WIDE = 400  # 160,000 numbers: the sample's deviation is within 1 % of the true one
 

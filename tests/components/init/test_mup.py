@@ -129,6 +129,13 @@ def test_scores_of_wider_heads_are_divided_by_their_width():
     assert own["model.attention.scale"].status is Status.WARN
 
 
+def test_scores_beside_a_recurrence_are_divided_too():
+    hybrid = ["model/ssm@model.ssm=hybrid_head", "model.pattern=[ssm+ffn]", "~model.attention"]
+    inner = ["model.ssm.attention.d_head=64", "model.init.base_d_head=16", "model.ssm.ssm.d_head=16"]
+    settings = ["model.n_layers=2", "model.d_model=256", "model.ffn.d_ff=512", *MUP, *hybrid, *inner]
+    assert load(compose(settings)).model.slots["ssm"].attention.scale == pytest.approx((1 / 64) / (1 / 16) * 16**-0.5)
+
+
 def test_a_head_width_that_follows_from_others_is_asked_about():
     follows = judged(spec_of(WIDE, "model.attention.d_head=null"))["model.attention.d_head"]
     assert follows.status is Status.WARN and "model.attention.d_head=16" in follows.fix

@@ -51,7 +51,7 @@ def sees(mask, b, query, slot):
     query += mask.past
     return (
         (not mask.causal or slot <= query)
-        and (mask.window is None or slot > query - mask.window)
+        and (mask.window is None or abs(slot - query) < mask.window)
         and (mask.real is None or bool(mask.real[b, slot]))
         and (mask.segments is None or bool(mask.segments[b, slot] == mask.segments[b, query]))
     )

@@ -32,6 +32,16 @@ def test_sines_and_cosines_follow_the_formula(scheme, theta, dtype):
     assert out.dtype == dtype
 
 
+def test_sines_may_stand_before_all_cosines_as_in_marian(scheme):
+    from transformers.models.marian.modeling_marian import MarianSinusoidalPositionalEmbedding
+
+    right = MarianSinusoidalPositionalEmbedding(60, 32).create_weight()
+    positions = Positions(torch.tensor([[0, 1, 7, 59]]))
+    out = scheme("sinusoidal", pairing="half").embed(torch.zeros(1, 4, 32), positions)
+    assert (out[0] - right[positions.ids[0]]).abs().max() <= 1e-5
+    assert (scheme("sinusoidal").embed(torch.zeros(1, 4, 32), positions)[0] - right[positions.ids[0]]).abs().max() > 0.1
+
+
 def test_sines_in_bfloat16_are_rounded_only_once(scheme):
     nothing, positions = torch.zeros(1, 4096, 64).bfloat16(), Positions(torch.arange(4096)[None])
     out = scheme("sinusoidal").bfloat16().embed(nothing, positions)

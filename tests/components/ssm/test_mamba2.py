@@ -60,12 +60,13 @@ def test_what_it_gives_equals_theirs(both, groups, chunk):
     assert (ours - right).abs().max() <= 5e-6 * max(1.0, right.abs().max().item())
 
 
-def test_limited_steps_are_theirs(both):
-    ours, right = both(limit=(0.5, 0.7), dt_limit=[0.5, 0.7])
+@pytest.mark.parametrize(("theirs", "limit"), [((0.5, 0.7), [0.5, 0.7]), ((0.5, float("inf")), [0.5, None])])
+def test_limited_steps_are_theirs(both, theirs, limit):
+    ours, right = both(limit=theirs, dt_limit=limit)
     assert (ours - right).abs().max() <= 5e-6 * max(1.0, right.abs().max().item())
 
 
-@pytest.mark.parametrize("change", [{"norm_before_gate": True}, {"norm_eps": 0.5}, {"dt_limit": [0.5, 0.7]}], ids=str)
+@pytest.mark.parametrize("change", [{"norm_before_gate": True}, {"norm_eps": 0.5}, {"dt_limit": [0.5, None]}], ids=str)
 def test_a_changed_knob_is_seen(both, change):
     ours, right = both(**change)
     assert (ours - right).abs().max() > 1e-2

@@ -1,0 +1,64 @@
+"""A row to one vector, by which rows are compared."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Self
+
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from torch.nn import functional as F
+
+from builder.component import Config as BaseConfig
+from builder.component import Room, Site
+from builder.components.head import Head, HeadConfig
+from builder.model.linear import Linear
+from builder.registry import register
+
+
+@register("head", "sentence")
+class Sentence(Head):
+    """e = p / |p|, p the pooled hidden states (Reimers & Gurevych 2019, "Sentence-BERT"); cosines are then products.
+
+    With a `transform` f, p is norm(f(A pooled + a)): BERT's pooler, of the first token and with tanh.
+    """
+
+    gives = "sentence"
+
+    class Config(HeadConfig):
+        """How a row becomes one vector, and how wide; a layer may stand behind the pooling (`HeadConfig`).
+
+        pooling     how the positions of a row become one vector
+        width       a linear map to so many numbers behind it; None: none, d_model numbers
+        normalise   whether the vector has length 1
+        """
+
+        name: str = "sentence"
+        pooling: Annotated[BaseConfig, Room("pooling")] = Field({"name": "mean"}, validate_default=True)  # type: ignore[assignment]
+        width: PositiveInt | None = None
+        normalise: bool = True
+
+        def shrink(self, site: Site) -> Self:
+            return super().shrink(site).model_copy(update={"pooling": self.pooling.shrink(site)})
+
+    def __init__(self, config: Sentence.Config, site: Site, vocab_size: int):
+        super().__init__()
+        pooling: Any = config.pooling.component
+        self.pooling = pooling(config.pooling, site)
+        self.add_transform(config, site)
+        self.map = None if config.width is None else Linear(site.d_model, config.width, role="readout")
+        self.normalise = config.normalise
+
+    def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
+        pooled = self.transformed(self.pooling(hidden, real))  # (B, D)
+        pooled = pooled if self.map is None else self.map(pooled)  # (B, E)
+        return F.normalize(pooled, dim=-1) if self.normalise else pooled
+
+    def flops(self, tokens: int) -> int:
+        maps = sum(2 * each.weight.numel() for each in (self.transform, self.map) if each is not None)
+        return self.pooling.flops(tokens) + maps
+
+    @classmethod
+    def draw(cls, config: Any) -> str:
+        pooled = config.drawn(f"{config.pooling.name}(h)")
+        pooled = pooled if config.width is None else f"W {pooled}"
+        return f"e = {pooled}" if not config.normalise else f"e = p / |p|, p = {pooled}"

@@ -1,0 +1,114 @@
+"""From a list of conversations to a corpus of text in which only answers are counted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor
+
+from ..errors import ConfigError, Problem
+from .chat import DEFAULT, BadTemplate, Chat, Messages
+from .corpus import Corpus
+from .digest import digest
+from .ragged import Ragged
+from .records import refuse_longer, short_enough, split_records
+from .samples import Samples, Shape
+from .samples.answers import Answers
+from .samples.documents import Documents
+from .samples.padded import Texts
+from .texts import refuse_padding
+from .tokenizer import Tokenizer
+
+ROLES = ("system", "user", "assistant")
+_LAYOUTS: dict[str, Any] = {"padded": Texts, "documents": Documents}
+
+
+def conversation_corpus(
+    conversations: Sequence[Messages], config: Any, tokenizer_config: Any, shape: Shape, cache: Path
+) -> Corpus:
+    """Conversations as the chat template writes them, each a document; the tokens of answers are `counted`.
+
+    One begins with `bos` once, where the tokenizer has one, and ends in `eos`. An answer is encoded apart from what
+    stands before it, as generation meets it; its end is counted too. Conversations that begin alike, up to the first
+    answer, are held out together. Raises ConfigError where the template is at fault, or as records do.
+    """
+    records = [(_prompt(messages), json.dumps(messages)) for messages in conversations]
+    halves = [[json.loads(said) for _, said in half] for half in split_records(records, config.val_fraction)]
+    contents = [message["content"] for messages in halves[0] for message in messages]
+    tokenizer: Tokenizer = tokenizer_config.component.prepare(tokenizer_config, contents, cache)
+    chat = _chat(config, tokenizer_config, tokenizer)
+    read = [_encoded(half, chat, tokenizer) for half in halves]
+    refuse_padding(tokenizer, *(ids for side in read for ids in side[0]))
+    if config.overlong == "refuse":
+        lengths = torch.tensor([len(ids) for side in read for ids in side[0]])
+        refuse_longer(lengths, [_prompt(messages) for half in halves for messages in half], shape.length)
+    sides = [_fitted(*side, drop=config.overlong == "drop", length=shape.length) for side in read]
+    layout = _LAYOUTS[config.packing or "padded"]
+    samples: list[Samples] = [Answers(*(layout(part, shape, tokenizer) for part in side)) for side in sides]
+    told = [chat.template, json.dumps(dict(chat.names), sort_keys=True)]
+    mark = digest([tokenizer.fingerprint, *told, str(len(halves[0])), *map(json.dumps, halves[0] + halves[1])])
+    return Corpus(tokenizer, samples[0], samples[1], mark)
+
+
+def _prompt(messages: Messages) -> str:
+    """What stands before the first answer."""
+    first = [message["role"] for message in messages].index("assistant")
+    return "\n".join(message["content"] for message in messages[:first])
+
+
+def _chat(config: Any, tokenizer_config: Any, tokenizer: Tokenizer) -> Chat:
+    tokens = {id: token for token, id in tokenizer.specials.items()}
+    beside: dict[str, str] = tokenizer_config.beside
+    names = {f"{name}_token": tokens.get(getattr(tokenizer, name), "") for name in ("bos", "eos", "pad")}
+    names |= {name: token for name, token in beside.items() if token in tokenizer.specials}
+    template = beside.get("chat_template", DEFAULT)
+    if config.template is not None:
+        try:
+            template = Path(config.template).expanduser().read_text("utf-8")
+        except (OSError, ValueError) as error:
+            found = f"{config.template!r}, which can't be read: {error}"
+            raise ConfigError([Problem("data.template", found, "a file with a template", "a path")]) from None
+    return Chat(template, names, [*tokenizer.specials])
+
+
+def _encoded(conversations: Sequence[Messages], chat: Chat, tokenizer: Tokenizer) -> tuple[list[Tensor], list[Tensor]]:
+    """The tokens of each conversation, and which are counted."""
+    tokens: list[Tensor] = []
+    counted: list[Tensor] = []
+    for number, messages in enumerate(conversations, 1):
+        ids: list[int] = []
+        marks: list[bool] = []
+        try:
+            for piece in chat.pieces(messages):
+                more = tokenizer.encode(piece.text) if piece.token is None else [tokenizer.specials[piece.token]]
+                ids += more
+                marks += [piece.counted] * len(more)
+        except BadTemplate as error:
+            _refuse_template(chat, f"{error} (conversation {number} of its split)")
+        if tokenizer.bos is not None:  # once, whether the template writes it or not
+            written = next((place for place, id in enumerate(ids) if id != tokenizer.bos), len(ids))
+            ids, marks = [tokenizer.bos, *ids[written:]], [False, *marks[written:]]
+        if tokenizer.eos not in ids[-2:]:  # some templates write a line break behind it
+            ids, marks = [*ids, tokenizer.eos], [*marks, messages[-1]["role"] == "assistant"]
+        tokens.append(torch.tensor(ids))
+        counted.append(torch.tensor(marks))
+    return tokens, counted
+
+
+def _fitted(tokens: list[Tensor], counted: list[Tensor], *, drop: bool, length: int) -> tuple[Ragged, Ragged]:
+    """The conversations of at most `length` tokens, or cut off there, and what of them is counted, alike in shape."""
+    lengths = torch.tensor([len(ids) for ids in tokens])
+    texts = Ragged(torch.cat(tokens), lengths.cumsum(0) - lengths, lengths)
+    texts = texts[short_enough(lengths, length)] if drop else replace(texts, lengths=lengths.clamp_max(length))
+    return texts, replace(texts, row=torch.cat(counted).long())
+
+
+def _refuse_template(chat: Chat, found: str) -> NoReturn:
+    start = chat.template[:60].replace("\n", " ")
+    rule = "a Jinja chat template as Hugging Face's are"
+    raise ConfigError([Problem("data.template", f"{start!r}...: {found}", rule, "data.template=<a file>, mended")])

@@ -1,0 +1,61 @@
+"""Evaluates a trained run on its validation rows: `python -m recipes.evaluate run=RUNDIR [limit=N] [num_beams=4]`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Literal
+
+import torch
+from pydantic import PositiveInt
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from builder import ArchlabError, load_run
+from builder.checklist.render import render as checklist
+from builder.cli import main
+from builder.data import cache_folder, prepare
+from builder.evaluation import Evaluation, evaluate
+from builder.evaluation.render import render
+from builder.experiments.folder import RunFolder
+from builder.load import read
+from builder.section import Section
+
+
+class EvaluateSpec(Section):
+    """The folder of the run, which of its checkpoints, how many rows at most, and how answers are searched for."""
+
+    run: str
+    checkpoint: str = "best"
+    limit: PositiveInt | None = None
+    num_beams: PositiveInt = 1
+    format: Literal["table", "json"] = "table"
+
+
+def job(config: dict[str, Any]) -> None:
+    """Prints what was found, and keeps it in the run folder as evaluation.json."""
+    spec = read(EvaluateSpec, config)
+    run, console = load_run(spec.run, spec.checkpoint), Console()
+    if not run.report.ok:
+        Console(stderr=True).print(checklist(run.report, title=f"Checklist of config {run.spec.hash}"))
+        raise ArchlabError(f"{spec.run}: its checklist fails, see above; nothing was evaluated")
+    corpus = prepare(run.spec, cache=cache_folder())
+    model = run.model.to("cuda" if torch.cuda.is_available() else "cpu")
+    columns = (TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        tasks: dict[str, Any] = {}
+
+        def tell(what: str, done: int, total: int) -> None:
+            tasks[what] = tasks[what] if what in tasks else bar.add_task(what, total=total)
+            bar.update(tasks[what], completed=done)
+
+        found: Evaluation = evaluate(run.spec, model, corpus, limit=spec.limit, num_beams=spec.num_beams, tell=tell)
+    told = {"checkpoint": spec.checkpoint, "limit": spec.limit, "num_beams": spec.num_beams, **found.to_dict()}
+    RunFolder(spec.run).write_json("evaluation.json", told)
+    if spec.format == "json":
+        print(json.dumps(told, indent=2, ensure_ascii=False))
+    else:
+        console.print(render(found, f"Run {spec.run}"))
+
+
+if __name__ == "__main__":
+    main(job, "evaluate")
