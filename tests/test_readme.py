@@ -13,10 +13,10 @@ import pytest
 from builder import registry
 from builder.cli import main
 from builder.training.callbacks.interrupt import Interrupt
-from recipes import bench, check, compare, convert, generate, sweep_file, sync, train
+from recipes import bench, check, compare, convert, evaluate, generate, sweep_file, sync, tokenize, train
 
 README = Path(__file__).resolve().parent.parent / "README.md"
-MODULES = (train, check, generate, compare, convert, bench, sync, sweep_file)
+MODULES = (train, check, generate, evaluate, compare, convert, bench, tokenize, sync, sweep_file)
 NAMES = {module.__name__.rpartition(".")[2]: module for module in MODULES}
 COMMANDS = {name: getattr(module, "command", partial(main, module.job, name)) for name, module in NAMES.items()}
 QUICK = ["debug=quick", "trainer.max_steps=4", "trainer.val_check_interval=2", "callbacks.last.every_n_steps=2"]
@@ -71,8 +71,8 @@ def test_the_tour(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     for argv, code in commands():
         first = f"output.name={interrupted[0].rpartition('/')[2]}" in argv
         assert run(argv, monkeypatch) == (130 if first else code), (argv, capsys.readouterr().err)
-    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 11 + 6, (
-        "ten runs, an imported one and a sweep of six"
+    assert len(list(tmp_path.glob("outputs/main/*/**/summary.json"))) == 14 + 6, (
+        "thirteen runs, an imported one and a sweep of six"
     )
 
 

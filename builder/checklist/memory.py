@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from builder.finding import Finding, Status
-from builder.memory import PARTS, SPARE, Forecast, Forecaster, told
+from builder.memory import PARTS, SPARE, Endless, Forecast, Forecaster, told
 
 from .subject import Subject
 
@@ -14,6 +14,8 @@ def check(subject: Subject) -> Finding:
     """The memory of one rank at the worst moment of a step, against what its device has."""
     try:
         return judge(Forecaster(subject.spec))
+    except Endless as error:
+        return Finding(Status.UNKNOWN, 1, "batch", "no memory forecast", str(error).partition(": ")[2])
     except Exception as error:  # a component that asks for numbers while there are none, or of another house
         said = str(error).splitlines()[0] if str(error) else "no message"
         rule = f"the step can't be played through without computing it: {type(error).__name__}: {said}"

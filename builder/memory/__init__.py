@@ -22,13 +22,14 @@ from .device import Device, device_of, memory
 from .shares import gathered, share
 from .step import Update, Work, passes, update
 from .walk import Walk
-from .watch import Stretch
+from .watch import Endless, Stretch
 
 __all__ = [
     "PARTS",
     "SPARE",
     "Bytes",
     "Device",
+    "Endless",
     "Forecast",
     "Forecaster",
     "forecast",

@@ -11,7 +11,16 @@ from typing import Any
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from builder.errors import ArchlabError
+
 from .bytes import Bytes
+
+MOST = 40_000
+"""Operations that are played: some seconds of them. A scan over a long text, without its kernel, has millions."""
+
+
+class Endless(ArchlabError):
+    """What is watched has more operations than are played through."""
 
 
 @dataclass(frozen=True)
@@ -49,11 +58,18 @@ class Watch(FakeTensorMode):
         self._total = 0
         self._most = 0
         self._stretches: list[Stretch] = []
+        self._played = 0
         self._begin("start")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._inside:  # what torch makes to learn the shapes of a result is made by no kernel
             return super().__torch_dispatch__(func, types, args, kwargs)
+        self._played += 1
+        if self._played > MOST:
+            raise Endless(
+                f"batch.micro_batch: a step has more than {MOST:,} operations, as a scan over a long text has where "
+                "its kernel isn't installed: what it holds isn't forecast; write batch.micro_batch=<a number>"
+            )
         self._inside = True
         try:
             out = super().__torch_dispatch__(func, types, args, kwargs)
