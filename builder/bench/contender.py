@@ -26,7 +26,7 @@ class Contender:
     module: nn.Module
 
     def compile(self) -> None:
-        """Has the calls of `train` compiled; generation, whose lengths vary, is not."""
+        """Has the calls of `train` compiled, and of ours those of `generate`; `prefill` and `decode` are not."""
         raise NotImplementedError
 
     def train(self, task: Task) -> tuple[Tensor, Any]:
@@ -95,4 +95,4 @@ class Ours(Contender):
         return self.module(ids, state=state, last_only=True).logits, state
 
     def generate(self, tokens: Tensor, new: int) -> Tensor:
-        return generate(self.module, tokens, max_new_tokens=new).tokens
+        return generate(self.module, tokens, max_new_tokens=new, compile=self._compiled).tokens

@@ -12,7 +12,17 @@ from torch import Tensor, nn
 
 from ..errors import ArchlabError
 from .beams import Search, refuse_beside, search
-from .request import check_draft, check_length, read_beside, read_eos, read_prompt, read_state, refuse_source
+from .compiled import Step, step_of
+from .request import (
+    check_draft,
+    check_length,
+    read_beside,
+    read_eos,
+    read_prompt,
+    read_state,
+    refuse_draft,
+    refuse_source,
+)
 from .sampling import Chooser, Sampler, seen_in
 from .speculate import Draft, speculate
 from .written import OnToken, Written
@@ -81,6 +91,7 @@ def generate(
     source_mask: Tensor | None = None,
     draft: Generative | None = None,
     draft_tokens: int = 4,
+    compile: bool = False,
 ) -> GenerateResult:
     """Continues each row of tokens (B, T) by up to `max_new_tokens`, or to its first `eos`, greedily unless asked.
 
@@ -98,6 +109,9 @@ def generate(
     `draft` is a smaller model of the same vocabulary: it proposes `draft_tokens` at a time, which the model reads at
     once, and keeps as far as it would have chosen them (see `speculate`). Greedily that changes nothing but the time;
     sampled answers follow the same distribution.
+    With `compile` the step of a token is compiled by torch as a whole, and kept for as long as the model is: the first
+    call takes many seconds, as does the first one of another kind (one row or several, padded or not), and the others
+    less time (see `step_of`). A draft, behind which a model reads several tokens a step, can't be had beside it.
 
     Raises `GenerationError` (a ValueError) before any compute for what cannot be served: a prompt + max_new_tokens past
     `model.deploy_length`, an empty or right-padded prompt, an id or knob out of range; `ArchlabError` if the model's
@@ -107,6 +121,8 @@ def generate(
     asked = Search(num_beams, length_penalty, early_stopping)
     if num_beams > 1:
         refuse_beside({**vars(sampler), "draft": draft})
+    if compile:
+        refuse_draft(draft)
     tokens, mask = read_prompt(tokens, attention_mask, model.vocab_size)
     ends = read_eos(eos, pad, model.n_tokens, model.vocab_size)
     beside = read_beside(model, tokens, mask, state, source, source_mask)
@@ -121,17 +137,18 @@ def generate(
     tokens, mask = tokens.to(device), None if mask is None else mask.to(device)
     beside = {name: given.to(device) for name, given in beside.items()}
     written, accepted = Written(len(tokens), ends, pad, on_token, device), None
+    step = step_of(model, compile)
     with _evaluating(model), _evaluating(draft), torch.inference_mode():
         start = _state(model, state, tokens, mask, max_new_tokens)
         logits = model(tokens, attention_mask=mask, state=start, last_only=True, **beside).logits[:, -1]  # (B, V)
         if num_beams > 1:
-            _searched(model, start.expand(num_beams), logits, max_new_tokens, ends, pad, asked, written)
+            _searched(model, step, start.expand(num_beams), logits, max_new_tokens, ends, pad, asked, written)
         else:
             counts = sampler.repetition_penalty is not None
             seen = seen_in(tokens, mask, model.vocab_size) if counts else None
             chooser = Chooser(sampler, generator, model.n_tokens, seen)
             if draft is None:
-                _decode(model, start, logits, chooser, max_new_tokens, written)
+                _decode(step, start, logits, chooser, max_new_tokens, written)
             else:
                 proposer = Draft(draft, tokens, mask, max_new_tokens)
                 accepted = speculate(model, start, logits, chooser, max_new_tokens, written, proposer, draft_tokens)
@@ -154,9 +171,7 @@ def _state(model: Generative, given: Any, tokens: Tensor, mask: Tensor | None, m
     return given.expand(batch // given.rows, gap)
 
 
-def _decode(
-    model: Generative, state: Any, logits: Tensor, chooser: Chooser, max_new_tokens: int, written: Written
-) -> None:
+def _decode(step: Step, state: Any, logits: Tensor, chooser: Chooser, max_new_tokens: int, written: Written) -> None:
     """A token a step, the first from logits (B, V)."""
     while True:
         ids = written.add(*chooser.choose(logits))
@@ -164,11 +179,12 @@ def _decode(
             return
         chooser.note(ids)
         # a row that has ended is fed pad; it is not looked at again
-        logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]  # (B, V)
+        logits = step(ids, state)  # (B, V)
 
 
 def _searched(
     model: Generative,
+    step: Step,
     state: Any,
     first: Tensor,
     max_new_tokens: int,
@@ -179,16 +195,16 @@ def _searched(
 ) -> None:
     """Writes the best beam of each row, from logits (B, V) behind the prompt; the state has a row for each beam."""
 
-    def step(ids: Tensor | None, rows: Tensor | None) -> Tensor:
+    def follow(ids: Tensor | None, rows: Tensor | None) -> Tensor:
         if rows is not None:
             state.reorder(rows)
         if ids is None:
             logits = first.repeat_interleave(asked.num_beams, 0)  # (B K, V)
         else:
-            logits = model(ids[:, None], attention_mask=None, state=state, last_only=True).logits[:, -1]
+            logits = step(ids, state)
         return logits[:, : model.n_tokens].float().log_softmax(-1)  # (B K, V)
 
-    best = search(step, asked, len(first), max_new_tokens, ends, pad, first.device)
+    best = search(follow, asked, len(first), max_new_tokens, ends, pad, first.device)
     for number in range(int(best.lengths.max())):
         written.going = number < best.lengths[:, 0]
         written.add(best.tokens[:, 0, number], best.logprobs[:, 0, number])

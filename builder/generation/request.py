@@ -185,5 +185,12 @@ def refuse_source(source: Tensor | None, beside: str) -> None:
         raise GenerationError(Problem("source", found, f"this {beside} reads no source", "leave one of them out"))
 
 
+def refuse_draft(draft: Any) -> None:
+    """Raises `GenerationError` when there is a draft beside a compiled step: it has the model read several tokens."""
+    if draft is not None:
+        rule = "what is compiled reads a token a step, and behind a draft the model reads several"
+        raise GenerationError(Problem("compile", "true, beside the argument draft", rule, "compile=false, or no draft"))
+
+
 def _prefixed(spec: Any) -> bool:
     return bool(getattr(spec, "prefix", False))

@@ -112,6 +112,12 @@ class Context:
     source: Source | None = None
     embedded: Tensor | None = None
 
+    def of_layer(self, position: Position, aux: Aux, state: Any, source: Source | None) -> Context:
+        """The same pass as a layer sees it, with what is its own."""
+        return Context(  # `replace` asks for each field by its name, in every layer for every token
+            self.positions, self.key_positions, self.mask, position, aux, state, source, self.embedded
+        )
+
     def record(self, tensor: str, axes: str, *sizes: int) -> None:
         """Writes a line of the shape ledger, when one is kept."""
         if self.aux.shapes is not None:

@@ -130,6 +130,8 @@ class Mask:
         return seen
 
     def _once(self, key: tuple[Any, ...], make: Any) -> Any:
+        if torch.compiler.is_compiling() and not torch.is_grad_enabled():
+            return make()  # a length in a key would become a constant of the graph, and each token need its own
         key = (self.causal, self.prefix, self.window, self.span, *key)
         if key not in self._memo:
             self._memo[key] = make()

@@ -27,7 +27,9 @@ class Positions:
         self._memo: dict[object, object] = {}
 
     def once(self, key: object, make: Callable[[], Made]) -> Made:
-        """What `make` returns, made at the first call with this `key`."""
+        """What `make` returns, made at the first call with this `key`; compiled without gradients, at each."""
+        if torch.compiler.is_compiling() and not torch.is_grad_enabled():
+            return make()  # a length in a key would become a constant of the graph, and each token need its own
         if key not in self._memo:
             self._memo[key] = make()
         return self._memo[key]  # type: ignore[return-value]

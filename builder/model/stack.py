@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from torch import Tensor, nn
 
@@ -29,9 +28,9 @@ class Stack(nn.ModuleList):
         states: Sequence[LayerState | None] = state.layers if state is not None else [None] * len(self)
         for index, block in enumerate(self):
             told = ctx.aux.empty(block)
-            own = replace(ctx, position=positions[index], aux=told, state=states[index])
-            if index in crossed and ctx.source is not None:
-                own = replace(own, source=ctx.source.of(index, crossed[index]))
-            x = block(x, own)
+            source = ctx.source
+            if index in crossed and source is not None:
+                source = source.of(index, crossed[index])
+            x = block(x, ctx.of_layer(positions[index], told, states[index], source))
             ctx.aux.add_layer(index, told)
         return x

@@ -26,7 +26,7 @@ def compiled(model: LanguageModel, mode: Mode, backend: Backend = "inductor") ->
 
     Whole, the model is one graph, which takes the longer to compile the deeper it is. By blocks, there is one graph for
     each kind of layer that the pattern has, and any number of layers run it; what layers share in a pass, such as the
-    angles of positions, each makes for itself. Generation, whose lengths vary, is never compiled.
+    angles of positions, each makes for itself. Generation, whose lengths vary, is not compiled by this.
     """
     return _MODES[mode](model, backend)
 
