@@ -56,7 +56,8 @@ def _write(
     if spec.figures:
         planes = pareto.planes(found, speed.find(found.rows))
         figures.write(found, planes, law, out, over)
-        page.write(found, planes, law, out, [changes_section(changes)] if changes else [])
+        sections = [figures.section(over, out / "along.png")] if over else []
+        page.write(found, planes, law, out, sections + ([changes_section(changes)] if changes else []))
 
 
 def _report(found: Comparison, law: scaling.Law | str, spec: CompareSpec, console: Console) -> None:

@@ -13,7 +13,7 @@ from builder.sweeps.spec import SweepSpec
 
 EXPERIMENTS = sorted(file.stem for file in (CONF / "experiment").glob("*.yaml"))
 SWEEPS = sorted(file.stem for file in (CONF / "sweep").glob("*.yaml"))
-SHIPPED = {"kv_heads", "positions", "norms", "moe_vs_dense", "swiglu_vs_gelu"}
+SHIPPED = {"kv_heads", "positions", "norms", "moe_vs_dense", "swiglu_vs_gelu", "recall", "sentences"}
 
 
 def words(sweep: str) -> list[list[str]]:
@@ -38,7 +38,12 @@ def says(name: str) -> dict[str, str]:
 
 
 def test_all_that_is_promised_is_there():
-    assert set(SWEEPS) >= SHIPPED and set(EXPERIMENTS) >= SHIPPED | {"nanogpt_cpu", "shakespeare_cpu"}
+    assert set(SWEEPS) >= SHIPPED and set(EXPERIMENTS) >= SHIPPED | {
+        "nanogpt_cpu",
+        "shakespeare_cpu",
+        "reverse",
+        "gettext",
+    }
     assert set(SWEEPS) <= set(EXPERIMENTS)
 
 
@@ -114,3 +119,21 @@ def test_norms_cross_placement_with_depth():
     found = {(spec.model.block.name, spec.model.n_layers) for spec in specs("norms")}
     blocks, depths = {block for block, _ in found}, {depth for _, depth in found}
     assert len(found) == len(blocks) * len(depths) and len(depths) > 1 and {"pre_norm", "post_norm"} < blocks
+
+
+def test_recall_crosses_mixers_of_near_equal_parameters_with_pairs():
+    found = [(next(iter(spec.model.slots.values())).name, spec.data.n_pairs) for spec in specs("recall")]  # type: ignore[attr-defined]
+    mixers, pairs = {name for name, _ in found}, {count for _, count in found}
+    assert len(found) == len(mixers) * len(pairs) and "gqa" in mixers and len(mixers) > 3 and len(pairs) > 2
+    assert {(spec.model.d_model, spec.model.n_layers, spec.steps) for spec in specs("recall")} == {(64, 2, 800)}
+    assert spread("recall", "params") < 0.15
+
+
+def test_sentences_pool_one_network_in_two_ways_beside_an_encoder_of_attention():
+    heads = [(*spec.model.slots, spec.model.head.pooling.name) for spec in specs("sentences")]  # type: ignore[attr-defined]
+    assert heads == [("recurrent", "mean"), ("recurrent", "attention"), ("attention", "ffn", "mean")]
+    assert spread("sentences", "params") < 0.25
+
+
+def test_an_encoder_decoder_that_reverses_has_at_most_a_million_parameters():
+    assert ledger(load(compose(["experiment=reverse"])).model).params <= 1e6

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
 
-from builder.errors import ArchlabError, nearest, shown
+from builder.errors import ArchlabError, nearest
 
 from .comparison import Comparison, Row
+from .groups import ABSENT_VALUE, shown
 from .statistics import Mean
 
 
@@ -97,8 +98,9 @@ def _telling(lines: Sequence[Mapping[str, Any]], keys: Sequence[str]) -> Sequenc
 def _label(row: Row, names: Sequence[str], short: Mapping[str, str]) -> str:
     told = row.configuration.differing
     if len(names) == 1:
-        return shown(told[names[0]])
-    return " ".join(f"{short.get(name, name)}={shown(told[name])}" for name in names) or "all"
+        return shown(told.get(names[0], ABSENT_VALUE))
+    there = [name for name in names if told.get(name, ABSENT_VALUE) != ABSENT_VALUE]
+    return " ".join(f"{short.get(name, name)}={shown(told[name])}" for name in there) or "all"
 
 
 def _points(rows: Sequence[Row], path: str) -> list[Point]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from textwrap import wrap
 from typing import Any
@@ -37,6 +39,13 @@ def write(
     if over is not None:
         made.append(_save(_along(over, comparison.by), out / "along.png"))
     return made
+
+
+def section(over: Along, picture: Path) -> str:
+    """The picture of a metric along a key, as HTML that holds it."""
+    title = escape(f"{over.metric} along {over.path}")
+    data = b64encode(picture.read_bytes()).decode()
+    return f'<h2>{title}</h2><img alt="{title}" src="data:image/png;base64,{data}">'
 
 
 def _panels(count: int, extra: float = 0.0) -> tuple[Any, list[Any]]:
@@ -144,10 +153,11 @@ def _along(over: Along, by: str) -> Any:
             panel.fill_between(x, low, high, color=tint, alpha=0.15, linewidth=0)
     if not over.numeric:
         panel.set_xticks(range(len(places)), [str(place) for place in places], fontsize=8)
-    elif min(places) > 0 and max(places) >= 8 * min(places):
-        panel.set_xscale("log", base=2)
+    else:
+        if min(places) > 0 and max(places) >= 4 * min(places):
+            panel.set_xscale("log", base=2)
+            panel.minorticks_off()
         panel.set_xticks(places, [f"{place:g}" for place in places], fontsize=8)
-        panel.minorticks_off()
     panel.set_xlabel(over.path, fontsize=9)
     panel.set_ylabel(f"{by} {over.metric}", fontsize=9)
     panel.legend(fontsize=8, frameon=False)

@@ -25,7 +25,7 @@ def compare(given: Sequence[Answer], corpus: Corpus) -> dict[str, Mapping[str, f
 
 def score(said: Sequence[str], wanted: Sequence[str]) -> dict[str, float]:
     """From 0 to 100 each: exact_match, the answers that are what was wanted, to the character; chrf and bleu, over all
-    answers together (Popovic 2015, with characters up to 6 and beta 2; Papineni et al. 2002, as Post 2018 has it).
+    answers together: the mean over n to 6 of F with beta 2 (Popovic 2015); Papineni et al. 2002, as Post 2018 has it.
     """
     from torchmetrics.functional.text import chrf_score, sacre_bleu_score  # imports much, which few commands need
 

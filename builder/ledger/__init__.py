@@ -77,7 +77,9 @@ class Ledger:
         for ranks in EXPERT_RANKS if self.dispatched_per_token else ():
             rows.append((f"bytes sent, {ranks} ranks", f"{self.communication(ranks):,}"))
         costs = "\n".join(f"{name:<26}{value:>20}" for name, value in rows)
-        table = "\n".join(f"{line.where:<10}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
+        wide = max((len(line.where) for line in self.shapes), default=0) + 2
+        lines = (f"{line.where:<{wide}}{line.tensor:<20}{line.axes:<10}{list(line.sizes)}" for line in self.shapes)
+        table = "\n".join(lines)
         return f"{costs}\n\n{table}"
 
 
