@@ -44,7 +44,10 @@ BESIDE_OPTION = {
     ("budget", "flops"): ["budget.target=2M"],
     ("budget", "state_bytes"): ["budget.target=512KiB"],
 }
-REFUSED = {("model/router", "expert_choice"): "model.ffn.router"}  # by a decoder, which is all there is
+REFUSED = {
+    ("model/router", "expert_choice"): "model.ffn.router",  # by a decoder
+    ("model/head", "token_classifier"): "model.head",  # by data whose rows have one label each
+}
 MOST = 128  # combinations that are run: all of them, or so many drawn from them
 
 

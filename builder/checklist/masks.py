@@ -33,9 +33,11 @@ def _fits(subject: Subject) -> Iterator[Finding]:
         rule = f"{objective.name} trains a model of kind {' or '.join(asks.kinds)}"
         fix = f"model={asks.kinds[0]}, or objective={_others('kinds', model.kind)}"
         yield Finding(Status.FAIL, 2, "objective", f"{objective.name}, with model.kind {model.kind}", rule, fix)
-    if head.gives not in asks.gives:
-        heads = [name for name in names("head") if find("head", name).gives in asks.gives]
-        rule = f"{objective.name} asks for {' or '.join(asks.gives)}"
+    kind: str = subject.spec.data.kind  # type: ignore[attr-defined]
+    wanted = asks.asked(kind)
+    if head.gives not in wanted:
+        heads = [name for name in names("head") if find("head", name).gives in wanted]
+        rule = f"{objective.name} asks for {' or '.join(wanted)}, of data that is {kind}"
         found = f"the head {model.head.name}, which gives {head.gives}"
         fix = f"model/head={' or '.join(heads)}, or objective={_others('gives', head.gives)}"
         yield Finding(Status.FAIL, 2, "model.head", found, rule, fix)
@@ -48,6 +50,9 @@ def _fits(subject: Subject) -> Iterator[Finding]:
     if subject.spec.fused_loss and head.gives != "tokens":
         rule = "it computes the logits of the vocabulary a piece at a time, and this head has none"
         yield Finding(Status.FAIL, 2, "fused_loss", f"true, with the head {model.head.name}", rule, "fused_loss=false")
+    if asks.together and subject.spec.rows < 2:
+        rule = f"{objective.name} tells a row from the others of its batch, and here is no other"
+        yield Finding(Status.FAIL, 2, "batch.sequences", f"{subject.spec.rows}", rule, "batch.sequences=32")
     micro = subject.spec.batch.micro_batch
     ranks = Division.of(subject.spec.trainer).data
     if asks.together and (micro not in (None, subject.spec.rows) or ranks > 1):

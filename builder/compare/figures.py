@@ -143,7 +143,7 @@ def _scaling(comparison: Comparison, found: Law) -> Any:
 
 
 def _along(over: Along, by: str) -> Any:
-    figure, (panel,) = _panels(1, extra=0.3)
+    figure, (panel,) = _panels(1, extra=0.22 * (len(over.lines) + 1))
     places = list(dict.fromkeys(point.x for line in over.lines for point in line.points))
     for line, tint in zip(over.lines, told_apart(len(over.lines)), strict=True):
         x = [point.x if over.numeric else places.index(point.x) for point in line.points]
@@ -160,5 +160,5 @@ def _along(over: Along, by: str) -> Any:
         panel.set_xticks(places, [f"{place:g}" for place in places], fontsize=8)
     panel.set_xlabel(over.path, fontsize=9)
     panel.set_ylabel(f"{by} {over.metric}", fontsize=9)
-    panel.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside lower left", fontsize=8, frameon=False)
     return figure

@@ -97,6 +97,8 @@ def _encoded(conversations: Sequence[Messages], chat: Chat, tokenizer: Tokenizer
             ids, marks = [*ids, tokenizer.eos], [*marks, messages[-1]["role"] == "assistant"]
         tokens.append(torch.tensor(ids))
         counted.append(torch.tensor(marks))
+    if not any(marks.any() for marks in counted):
+        _refuse_template(chat, "it shows none of the answers, so that there is nothing to learn")
     return tokens, counted
 
 

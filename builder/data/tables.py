@@ -74,10 +74,21 @@ def _local(file: Path, cache: Path) -> Any:
     try:
         if not file.stat().st_size:
             raise ValueError("it is empty")
+        if file.suffix.lower() in (".jsonl", ".json", ".ndjson"):
+            for number, line in enumerate(file.open("rb"), 1):
+                _refuse_bytes(line, number)
         with _quiet() as datasets:
             return reader(datasets, file, str(cache / "datasets"))
     except Exception as error:  # the library's own, and those of pyarrow and pandas
         refuse_path(f"{file}, which can't be read: {_bad_line(file) or _told(error)}", RULE, "mend the file")
+
+
+def _refuse_bytes(line: bytes, number: int) -> None:
+    """Raises ValueError for a line that is no UTF-8."""
+    try:
+        line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"line {number} is not UTF-8: byte 0x{line[error.start]:02x}") from None
 
 
 def _told(error: BaseException) -> str:

@@ -18,6 +18,7 @@ from builder.whole import whole
 
 from .attention_capture import capture_attention
 from .load import some_of
+from .verbs.fill import MASK, masked_ids
 
 TOKENS = 32
 """Tokens of a text, at most: more would not be read on an axis."""
@@ -62,6 +63,8 @@ def text(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> tuple[list[
     as fit; of an encoder the prompt alone; of an encoder-decoder what it writes, and the prompt as its source."""
     most = min(TOKENS, model.deploy_length)
     asked = tokenizer.begun(tokenizer.encode(prompt)) or [tokenizer.eos]
+    if not model.spec.causal and MASK in prompt:
+        asked = masked_ids(tokenizer, prompt)
     two = model.encoder is not None
     source = [*asked[: most - 1], tokenizer.eos] if two else None
     ids = [tokenizer.start] if two else asked[:most]

@@ -21,7 +21,6 @@ from .request import (
     read_prompt,
     read_state,
     refuse_draft,
-    refuse_source,
 )
 from .sampling import Chooser, Sampler, seen_in
 from .speculate import Draft, speculate
@@ -129,7 +128,6 @@ def generate(
     before = 0 if state is None else read_state(state, tokens, max_new_tokens)
     check_length(before + tokens.shape[1], max_new_tokens, model.deploy_length)
     if draft is not None:
-        refuse_source(source, "draft")
         check_draft(model, draft, draft_tokens, tokens, max_new_tokens, state)
     device = next(model.parameters()).device
     generator = torch.Generator(device)

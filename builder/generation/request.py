@@ -113,6 +113,10 @@ def read_state(state: Any, tokens: Tensor, max_new_tokens: int) -> int:
 def check_draft(model: Any, draft: Any, count: int, tokens: Tensor, max_new_tokens: int, state: Any) -> None:
     """Raises `GenerationError` unless `draft` can propose what `model` may say behind tokens (B, T)."""
     problems = []
+    kinds = [getattr(getattr(each, "spec", None), "kind", "decoder") for each in (model, draft)]
+    if kinds != ["decoder", "decoder"]:
+        rule = "a decoder proposes to a decoder: none of them reads a source"
+        raise GenerationError(Problem("draft", f"of kind {kinds[1]} to {kinds[0]}", rule, "draft=None"))
     if not _whole(count) or count < 1:
         problems.append(Problem("draft_tokens", repr(count), "a whole number >= 1", "4; more where most are accepted"))
     ours, theirs = (model.n_tokens, model.vocab_size), (draft.n_tokens, draft.vocab_size)
@@ -158,15 +162,21 @@ def read_beside(
         refuse_source(source, "model")
         return {"prefix": torch.ones_like(tokens).bool() if mask is None else mask} if _prefixed(spec) else {}
     if source is None:
-        if state is None:
+        if state is None or state.source is None or state.source.positions is None:
             fix = "source=torch.tensor([ids]), and tokens that begin the target"
             raise GenerationError(Problem("source", "None", "an encoder_decoder reads one", fix))
         return {}
+    if state is not None and state.source is not None and state.source.positions is not None:
+        rule = "a state holds one source, which its layers have read"
+        raise GenerationError(Problem("source", "given beside a state that has one", rule, "leave one of them out"))
+    rule = f"integer ids (B, S), S from 1 to {model.deploy_length}, a row for each of the {len(tokens)} of tokens"
+    if not isinstance(source, Tensor):
+        raise GenerationError(Problem("source", f"a {type(source).__name__}", rule, "torch.tensor(source)"))
     found = tuple(source.shape)
-    if source.ndim != 2 or len(source) != len(tokens) or source.dtype not in (torch.int64, torch.int32):
-        rule = f"integer ids (B, S), a row for each of the {len(tokens)} of tokens"
-        raise GenerationError(Problem("source", f"shape {found}, {source.dtype}", rule, "pad them to one length"))
-    if source.numel() and not 0 <= int(source.min()) <= int(source.max()) < model.vocab_size:
+    fits = source.ndim == 2 and len(source) == len(tokens) and 0 < source.shape[-1] <= model.deploy_length
+    if not fits or source.dtype not in (torch.int64, torch.int32):
+        raise GenerationError(Problem("source", f"shape {found}, {source.dtype}", rule, "pad or cut them"))
+    if not 0 <= int(source.min()) <= int(source.max()) < model.vocab_size:
         rule = f"0 <= id <= {model.vocab_size - 1}"
         raise GenerationError(
             Problem("source", f"ids {int(source.min())} to {int(source.max())}", rule, "its tokenizer")
@@ -174,6 +184,9 @@ def read_beside(
     if source_mask is not None and source_mask.shape != source.shape:
         rule = f"bool of the source's shape {found}, true where a real token stands"
         raise GenerationError(Problem("source_mask", f"shape {tuple(source_mask.shape)}", rule, "source != pad"))
+    if source_mask is not None and not bool(source_mask.bool().any(-1).all()):
+        rule = "each row of the source has a real token"
+        raise GenerationError(Problem("source_mask", "a row of padding alone", rule, "leave the row out"))
     told = {"source": source.long()}
     return told if source_mask is None else told | {"source_mask": source_mask.bool()}
 

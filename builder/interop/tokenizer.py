@@ -24,7 +24,10 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
     tokenizer.json the text is taken for bytes where the vocabulary has their size; raises ArchlabError elsewhere.
     """
     file = folder / FILE
-    if file.is_file():
+    backend = read_json(file, str(file), "save the tokenizer there anew") if file.is_file() else None
+    if backend is not None and (names := _byte_names(backend)) is not None:
+        return {"name": "bytes", **({"specials": names} if names else {})}, ""
+    if backend is not None:
         ends = (_token(file, folder, f"{name}_token_id") for name in ("eos", "sep"))
         eos = next(filter(None, ends), None) or _named(folder, "sep_token")
         pad = _token(file, folder, "pad_token_id")
@@ -45,6 +48,16 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
         f"hf: {folder} has no {FILE}, and {vocab_size} rows aren't bytes: nothing says what its ids mean; "
         f"save the tokenizer there, AutoTokenizer.from_pretrained(...).save_pretrained({str(folder)!r})"
     )
+
+
+def _byte_names(backend: tokenizers.Tokenizer) -> list[str] | None:
+    """What our own bytes were written as: the names of the special tokens behind `eos` and `pad`; None: no bytes."""
+    vocab = backend.get_vocab(with_added_tokens=True)
+    names = {id: token for token, id in vocab.items()}
+    ours = [f"<0x{byte:02X}>" for byte in range(256)] + ["<eos>", "<pad>"]
+    if [names.get(id) for id in range(_BYTES)] != ours or sorted(names) != list(range(len(names))):
+        return None
+    return [names[id].strip("<>") for id in range(_BYTES, len(names))]
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int, *, starts: bool = False) -> dict[str, Any]:

@@ -135,6 +135,8 @@ MISFITS = [
     (["objective=prefix_lm"], "model.prefix", "model.prefix=true"),
     ([*KINDS["classes"], "objective=masked"], "model.head", "model/head=language_model"),
     ([*KINDS["vectors"], "batch.micro_batch=2"], "batch.micro_batch", "batch.micro_batch=null"),
+    ([*KINDS["vectors"], "batch.sequences=1"], "batch.sequences", "batch.sequences=32"),
+    ([*KINDS["classes"], "model/head=token_classifier", "data=passages"], "model.head", "model/head=classifier"),
     ([*KINDS["classes"], "fused_loss=true"], "fused_loss", "fused_loss=false"),
 ]  # fmt: skip
 

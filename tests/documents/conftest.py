@@ -48,7 +48,14 @@ def passes():
         @torch.no_grad()
         def forward(x, remember=False, **mask):
             kept = state if remember else None
-            given = {"real": None, "positions": None, "segments": None, "schemes": {"model": scheme}, "aux": aux}
+            given = {
+                "real": None,
+                "positions": None,
+                "segments": None,
+                "prefix": None,
+                "schemes": {"model": scheme},
+                "aux": aux,
+            }
             ctx = place(x[..., 0].long(), state=kept, causal=True, **given)
             ctx = Context(ctx.positions, ctx.key_positions, Mask(**mask) if mask else ctx.mask, scheme, aux)
             if remember:

@@ -51,7 +51,7 @@ def test_three_tokens_decode_reads_what_prefill_left(three, passes):
     assert torch.allclose(torch.cat((prompt, last), 1), whole, atol=1e-14)
     assert (passes(mixer).forward(x[:, 2:]) - whole[:, 2:]).abs().max() > 1e-2, "without the cache it is another"
     keys = x[0] @ mixer.k.weight.T
-    assert torch.allclose(run.layer.keys[0, :3, 0], keys, atol=1e-14), "k_t and v_t are kept, and no query"
+    assert torch.allclose(run.layer.keys[0, 0, :3], keys, atol=1e-14), "k_t and v_t are kept, and no query"
     assert {name for name, held in vars(run.layer).items() if torch.is_tensor(held)} == {"keys", "values"}
 
 

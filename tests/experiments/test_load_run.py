@@ -14,7 +14,7 @@ from tests.tiny_run import summary, trained
 def models(monkeypatch):
     """Every model that a run ends with."""
     kept = []
-    monkeypatch.setattr(training, "sample", lambda model, *_: kept.append(model) or "")
+    monkeypatch.setattr(training, "answer", lambda model, *_: kept.append(model) or "")
     return kept
 
 

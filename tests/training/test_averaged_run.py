@@ -80,7 +80,7 @@ def test_what_is_sampled_at_the_end_is_the_average(tmp_path, monkeypatch):
         seen.update(model.state_dict())
         return ""
 
-    monkeypatch.setattr("builder.experiments.train.sample", sample)
+    monkeypatch.setattr("builder.experiments.train.answer", sample)
     found = checkpoint(trained(tmp_path, EMA).path)
     assert same({name: seen[name] for name in found["averaged"]}, found["averaged"])
 

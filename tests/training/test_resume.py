@@ -139,7 +139,7 @@ def test_stopped_before_the_first_checkpoint(whole, tmp_path, monkeypatch):
 
 def test_killed_after_the_last_step(whole, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
-        patch.setattr(training, "sample", lambda *_: kill())
+        patch.setattr(training, "answer", lambda *_: kill())
         with pytest.raises(Killed):
             trained(tmp_path, DROPOUT)
     path = only_run(tmp_path)

@@ -50,7 +50,7 @@ def test_rows_name_what_the_design_names(run):
     train, val = rows(run)[0], next(row for row in rows(run) if "val/loss" in row)
     axes = {"step", "tokens", "flops"}
     assert train.keys() == axes | {"train/loss", "optim/lr", "optim/grad_norm"}
-    assert val.keys() == axes | {"val/loss", "val/perplexity", "val/bits_per_byte"}
+    assert val.keys() == axes | {"val/loss", "val/accuracy", "val/perplexity", "val/bits_per_byte"}
     assert val["val/perplexity"] == pytest.approx(math.exp(val["val/loss"]))
 
 

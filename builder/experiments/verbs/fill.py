@@ -22,7 +22,7 @@ _LIKELIEST = 5
 
 def refuse(tokenizer: Tokenizer, spec: SampleSpec, longest: int) -> None:
     """Raises ArchlabError for a text that is too long, and where the tokenizer has no mask."""
-    fits(_ids(tokenizer, spec.prompt), longest)
+    fits(masked_ids(tokenizer, spec.prompt), longest)
 
 
 @torch.no_grad()
@@ -30,10 +30,11 @@ def answer(
     model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console, labels: Sequence[str]
 ) -> str:
     """For each mask the likeliest tokens and how likely they are; then the prompt with the likeliest in place."""
-    ids = _ids(tokenizer, spec.prompt)
+    ids = masked_ids(tokenizer, spec.prompt)
     logits = read(model, ids)[0, :, : model.n_tokens].float()  # (T, V)
+    logits[:, list(tokenizer.specials.values())] = -torch.inf  # which are never hidden, and so never learnt
     places = [place for place, id in enumerate(ids) if id == tokenizer.named["mask"]]
-    lines = []
+    lines = [] if MASK in spec.prompt else [f"no {MASK} in the prompt: one was put behind it"]
     for number, place in enumerate(places):
         best = logits[place].softmax(-1).topk(min(_LIKELIEST, logits.shape[-1]))
         told = (
@@ -47,7 +48,7 @@ def answer(
     return "\n".join(lines) + "\n"
 
 
-def _ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
+def masked_ids(tokenizer: Tokenizer, prompt: str) -> list[int]:
     """A prompt with its masks as ids."""
     if "mask" not in tokenizer.named:
         raise ArchlabError("prompt: the tokenizer has no mask: the objective hides nothing; objective=masked does")

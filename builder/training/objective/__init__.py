@@ -104,6 +104,11 @@ class Objective(Component):
         self.config = config
 
     @classmethod
+    def asked(cls, kind: str) -> tuple[str, ...]:
+        """What a head must give where the data is of this kind: some of `gives`."""
+        return cls.gives
+
+    @classmethod
     def specials(cls, config: Any) -> tuple[str, ...]:
         """The names of the special tokens that it needs beside `eos` and `pad`."""
         return ()

@@ -15,16 +15,21 @@ from builder.training.objective import Objective, Smoothed, Task, both
 class Classification(Objective):
     """loss = -sum_i log p(class_i | x_i) / number of labels: one for each row, or one for each token (chapter 3.8).
 
-    Of tokens, those without a label have a negative number.
+    Of tokens, those without a label have a negative number; rows of data `labelled` have one label each, those of data
+    `tagged`, which a source of your own may give, one for each token.
     """
 
     ahead = 0
-    reads = ("labelled",)
+    reads = ("labelled", "tagged")
     kinds = ("encoder", "decoder")
     gives = ("classes", "token_classes")
     language = False
     attention_mask = "every real token that the model's kind lets a position see"
     loss_mask = "every label is counted, once; padding has none"
+
+    @classmethod
+    def asked(cls, kind: str) -> tuple[str, ...]:
+        return ("token_classes",) if kind == "tagged" else ("classes",)
 
     class Config(Smoothed):
         """Label smoothing."""
