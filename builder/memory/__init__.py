@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 from builder.division import Division
 from builder.spec import RunSpec
@@ -129,8 +130,10 @@ class Forecaster:
 
     @property
     def _read(self) -> int:
-        """Bytes of the tokens of a step."""
-        return 8 * self.rows * (self.spec.model.train_length + 1)
+        """Bytes of what a step reads."""
+        objective: Any = self.spec.objective.component
+        batch = objective(self.spec.objective).blank(self.rows, self.spec.model.train_length, "meta")
+        return sum(part.nbytes for part in batch.values())
 
     @cached_property
     def _walk(self) -> Walk:

@@ -5,6 +5,7 @@ import torch
 import torch.nn.functional as F
 
 from builder import registry
+from tests.tiny_run import MOE, rows, trained
 
 T5_EXAMPLE = [5, 6, 7, 8, 9, 10, 11, 12]
 
@@ -217,3 +218,11 @@ def test_a_blank_batch_is_one_that_can_be_trained_on(made, name):
     tokens, beside = task.read
     assert tokens.ndim == 2 and task.targets.shape[0] == 4
     assert all(value.shape[0] in (4, 8) for value in beside.values())
+
+
+def test_experts_on_both_sides_are_counted(tmp_path):
+    """A mixture in either tower: the load is logged by layer, the encoder's behind the decoder's."""
+    kinds = ["model=encoder_decoder", "model.cross.n_heads=2", "objective=span_corruption"]
+    layers = ["model.n_layers=1", "model.encoder={n_layers:1,pattern:[attention+moe]}", *MOE[:1], *MOE[3:]]
+    path = trained(tmp_path, *kinds, *layers, "model.pattern=[attention+cross+moe]", "~model.ffn").path
+    assert {"0", "1", "all"} == {key.split("/")[1] for row in rows(path) for key in row if key.startswith("moe/")}

@@ -73,11 +73,14 @@ class Routing(L.Callback):
 
 
 def _by_layer(module: Training) -> dict[int, Tensor]:
-    """The window on the CPU, by the number of the layer that counted; one copy to wait for, however many layers."""
+    """The window on the CPU, by the number of the layer that counted, an encoder's behind those of its decoder.
+
+    One copy to wait for, however many layers.
+    """
     window = module.tallies.window
     if not window:
         return {}
-    inside = {part: index for index, block in enumerate(module.model.layers) for part in block.modules()}
+    inside = {part: index for index, (_, block) in enumerate(module.model.blocks()) for part in block.modules()}
     together = torch.cat(list(window.values())).cpu().split([len(tally) for tally in window.values()])
     return {inside[part]: tally.clone() for part, tally in zip(window, together, strict=True)}
 
