@@ -38,6 +38,7 @@ class Samples(ABC):
                      padding, in rows of several; counted (B, T + ahead), where not every token may be a target
         pairs        source (B, S), source_mask, tokens (B, U + 1) = [start, y_1 .. y_U-1, eos, ..], attention_mask
         labelled     tokens (B, T), attention_mask, labels (B,) int64
+        tagged       tokens (B, T), attention_mask, labels (B, T) int64, -1 where a token has none
         contrastive  tokens (B, T), attention_mask, other (B, T'), other_mask
 
     In validation `counted` may also say that rows which only fill a batch up are no targets, (B,) for labelled and

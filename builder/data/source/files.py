@@ -18,6 +18,7 @@ from ..records import Overlong, record_corpus
 from ..samples import Shape
 from ..split import Split
 from ..tables import hub_table, local_tables
+from ..tagged import tagged_corpus
 from ..texts import Packing, text_corpus
 from . import HoldsOut, Source
 
@@ -30,10 +31,11 @@ class Files(Source):
     pairs        a source and its target
     labelled     a text and its label
     contrastive  two texts that belong together
+    tagged       a list of words, and one of a tag for each
     chat         conversations, lists of {role, content}: text of which the answers are counted (data/conversations)
     """
 
-    kinds = ("text", "pairs", "labelled", "contrastive")
+    kinds = ("text", "pairs", "labelled", "contrastive", "tagged")
 
     class Config(HoldsOut):
         """Where the rows are, what they hold, and how they are laid out.
@@ -43,7 +45,7 @@ class Files(Source):
         hub       in place of `path`, the name of a dataset on the Hugging Face hub; of its `subset` (null: the only
                   one) the rows of `part`
         form      what a row is; `columns` names its columns, null: text; source, target; text, label; text, other;
-                  messages
+                  words, tags; messages
         split     of text, as of any text source
         packing   of text and chat, as of any text source; null: stream for text, padded for chat, which is never stream
         overlong  of all but text: what becomes of rows longer than model.train_length
@@ -54,7 +56,7 @@ class Files(Source):
         hub: str | None = Field(default=None, min_length=1)
         subset: str | None = None
         part: str = "train"
-        form: Literal["text", "pairs", "labelled", "contrastive", "chat"] = "text"
+        form: Literal["text", "pairs", "labelled", "contrastive", "tagged", "chat"] = "text"
         columns: Annotated[tuple[str, ...], Field(strict=False)] | None = None
         split: Split = "documents"
         packing: Packing | None = None
@@ -131,6 +133,13 @@ def _label(value: Any, where: str, column: str) -> str:
     return str(value) if fits else _wrong(where, column, _shown(value), "a label: a text or a whole number")
 
 
+def _words(value: Any, where: str, column: str) -> list[str]:
+    fits = isinstance(value, list) and value and all(isinstance(word, str | int) and word != "" for word in value)
+    return (
+        [str(word) for word in value] if fits else _wrong(where, column, _shown(value), "a list of texts, none empty")
+    )
+
+
 def _messages(value: Any, where: str, column: str) -> list[dict[str, str]]:
     rule = f"a list of {{role, content}}, roles {', '.join(ROLES)}, with at least one answer of the assistant"
     if not isinstance(value, list):
@@ -169,6 +178,7 @@ _FORMS = {
     "pairs": _Form("pairs", ("source", "target"), (_said, _said), record_corpus, ("overlong",)),
     "labelled": _Form("labelled", ("text", "label"), (_said, _label), record_corpus, ("overlong",)),
     "contrastive": _Form("contrastive", ("text", "other"), (_said, _said), record_corpus, ("overlong",)),
+    "tagged": _Form("tagged", ("words", "tags"), (_words, _words), tagged_corpus, ("overlong",)),
     "chat": _Form("text", ("messages",), (_messages,), _conversations, ("packing", "overlong", "template")),
 }
 _UNSET = {"split": "documents", "packing": None, "overlong": "refuse", "template": None}

@@ -16,7 +16,7 @@ class Classification(Objective):
     """loss = -sum_i log p(class_i | x_i) / number of labels: one for each row, or one for each token (chapter 3.8).
 
     Of tokens, those without a label have a negative number; rows of data `labelled` have one label each, those of data
-    `tagged`, which a source of your own may give, one for each token.
+    `tagged` one for each word, on its first token.
     """
 
     ahead = 0
