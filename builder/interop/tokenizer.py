@@ -24,10 +24,7 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
     tokenizer.json the text is taken for bytes where the vocabulary has their size; raises ArchlabError elsewhere.
     """
     file = folder / FILE
-    backend = read_json(file, str(file), "save the tokenizer there anew") if file.is_file() else None
-    if backend is not None and (names := _byte_names(backend)) is not None:
-        return {"name": "bytes", **({"specials": names} if names else {})}, ""
-    if backend is not None:
+    if file.is_file():
         ends = (_token(file, folder, f"{name}_token_id") for name in ("eos", "sep"))
         eos = next(filter(None, ends), None) or _named(folder, "sep_token")
         pad = _token(file, folder, "pad_token_id")
@@ -39,6 +36,8 @@ def read_tokenizer(folder: Path, vocab_size: int) -> tuple[dict[str, Any], str]:
             "rows": vocab_size,
             "start": _token(file, folder, "decoder_start_token_id"),
         }
+        if (names := _byte_names(read_json(file, str(file), "save the tokenizer there anew"))) is not None:
+            return {"name": "bytes", **({"specials": names} if names else {})}, ""
         return {key: value for key, value in section.items() if value is not None}, ""
     if _BYTES <= vocab_size < 2 * _BYTES:
         return {
