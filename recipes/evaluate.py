@@ -39,6 +39,7 @@ def job(config: dict[str, Any]) -> None:
         Console(stderr=True).print(checklist(run.report, title=f"Checklist of config {run.spec.hash}"))
         raise ArchlabError(f"{spec.run}: its checklist fails, see above; nothing was evaluated")
     corpus = prepare(run.spec, cache=cache_folder())
+    RunFolder(spec.run).refuse_other_data(corpus.fingerprint)
     model = run.model.to("cuda" if torch.cuda.is_available() else "cpu")
     columns = (TextColumn("{task.description:<10}"), BarColumn(bar_width=24), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:

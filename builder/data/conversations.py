@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -15,8 +14,7 @@ from ..errors import ConfigError, Problem
 from .chat import DEFAULT, BadTemplate, Chat, Messages
 from .corpus import Corpus
 from .digest import digest
-from .ragged import Ragged
-from .records import refuse_longer, short_enough, split_records
+from .records import fitted, refuse_longer, split_records
 from .samples import Samples, Shape
 from .samples.answers import Answers
 from .samples.documents import Documents
@@ -47,7 +45,7 @@ def conversation_corpus(
     if config.overlong == "refuse":
         lengths = torch.tensor([len(ids) for side in read for ids in side[0]])
         refuse_longer(lengths, [_prompt(messages) for half in halves for messages in half], shape.length)
-    sides = [_fitted(*side, drop=config.overlong == "drop", length=shape.length) for side in read]
+    sides = [fitted(*side, drop=config.overlong == "drop", length=shape.length) for side in read]
     layout = _LAYOUTS[config.packing or "padded"]
     samples: list[Samples] = [Answers(*(layout(part, shape, tokenizer) for part in side)) for side in sides]
     told = [chat.template, json.dumps(dict(chat.names), sort_keys=True)]
@@ -100,14 +98,6 @@ def _encoded(conversations: Sequence[Messages], chat: Chat, tokenizer: Tokenizer
     if not any(marks.any() for marks in counted):
         _refuse_template(chat, "it shows none of the answers, so that there is nothing to learn")
     return tokens, counted
-
-
-def _fitted(tokens: list[Tensor], counted: list[Tensor], *, drop: bool, length: int) -> tuple[Ragged, Ragged]:
-    """The conversations of at most `length` tokens, or cut off there, and what of them is counted, alike in shape."""
-    lengths = torch.tensor([len(ids) for ids in tokens])
-    texts = Ragged(torch.cat(tokens), lengths.cumsum(0) - lengths, lengths)
-    texts = texts[short_enough(lengths, length)] if drop else replace(texts, lengths=lengths.clamp_max(length))
-    return texts, replace(texts, row=torch.cat(counted).long())
 
 
 def _refuse_template(chat: Chat, found: str) -> NoReturn:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -114,6 +114,14 @@ def short_enough(lengths: Tensor, length: int) -> Tensor:
         fix = f"data.overlong=truncate, or a longer model.train_length than {length}"
         _refuse("data.overlong", found, "each split keeps a record", fix)
     return kept
+
+
+def fitted(tokens: Sequence[Tensor], beside: Sequence[Tensor], *, drop: bool, length: int) -> tuple[Ragged, Ragged]:
+    """The rows of at most `length` tokens, or cut off there, and what stands beside each token, alike in shape."""
+    lengths = torch.tensor([len(ids) for ids in tokens])
+    rows = Ragged(torch.cat(list(tokens)), lengths.cumsum(0) - lengths, lengths)
+    rows = rows[short_enough(lengths, length)] if drop else replace(rows, lengths=lengths.clamp_max(length))
+    return rows, replace(rows, row=torch.cat(list(beside)).long())
 
 
 def refuse_longer(found: Tensor, texts: Sequence[str], length: int) -> None:

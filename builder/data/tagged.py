@@ -14,7 +14,7 @@ from ..errors import ConfigError, Problem
 from .corpus import Corpus
 from .digest import digest
 from .ragged import Ragged
-from .records import refuse_longer, short_enough, split_records
+from .records import fitted, refuse_longer, split_records
 from .samples import Batch, Shape
 from .samples.padded import Padded
 from .texts import refuse_padding
@@ -69,7 +69,8 @@ def tagged_corpus(rows: Sequence[Row], config: Any, tokenizer_config: Any, shape
     if config.overlong == "refuse":
         lengths = torch.tensor([len(ids) for side in read for ids, _ in side])
         refuse_longer(lengths, [" ".join(words) for half in halves for words, _ in half], shape.length)
-    sides = [Tagged(*_fitted(side, config.overlong == "drop", shape.length), tokenizer) for side in read]
+    drop = config.overlong == "drop"
+    sides = [Tagged(*fitted(*zip(*side, strict=True), drop=drop, length=shape.length), tokenizer) for side in read]
     mark = digest([tokenizer.fingerprint, str(len(halves[0])), *(json.dumps(row) for half in halves for row in half)])
     return Corpus(tokenizer, sides[0], sides[1], mark, config.kind, None, labels)
 
@@ -88,15 +89,3 @@ def _encoded(
         labels += [numbers[tag] if at == first else NONE for at in range(len(more))]
     ids, before = tokenizer.begun(ids), [NONE] * (tokenizer.bos is not None)
     return torch.tensor([*ids, tokenizer.eos]), torch.tensor([*before, *labels, NONE])
-
-
-def _fitted(side: Sequence[tuple[Tensor, Tensor]], drop: bool, length: int) -> tuple[Ragged, Ragged]:
-    """The rows of at most `length` tokens, or cut off there, and their labels, alike in shape."""
-    lengths = torch.tensor([len(ids) for ids, _ in side])
-    starts = lengths.cumsum(0) - lengths
-    tokens, labels = (Ragged(torch.cat(parts), starts, lengths) for parts in zip(*side, strict=True))
-    if drop:
-        kept = short_enough(lengths, length)
-        return tokens[kept], labels[kept]
-    cut = lengths.clamp_max(length)
-    return Ragged(tokens.row, starts, cut), Ragged(labels.row, starts, cut)

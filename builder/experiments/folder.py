@@ -116,6 +116,15 @@ class RunFolder:
         """Updates summary.json: the status of the run, and whatever is known by now."""
         self.write_json("summary.json", self.summary() | {"status": status} | facts)
 
+    def refuse_other_data(self, fingerprint: str) -> None:
+        """Raises ArchlabError when the data that the config describes isn't what the run was trained on any more."""
+        trained_on = self.summary().get("corpus", fingerprint)
+        if fingerprint != trained_on:
+            raise ArchlabError(
+                f"data: the run was trained on {trained_on[:16]}, and its text, split or tokenizer now make "
+                f"{fingerprint[:16]}: the data changed since; restore it, or start a new run"
+            )
+
     def summary(self) -> dict[str, Any]:
         """What summary.json holds; {} when there is none yet."""
         target = self.path / "summary.json"

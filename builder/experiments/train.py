@@ -142,12 +142,7 @@ def _old(path: str | Path, console: Console, execution: Mapping[str, Any]) -> Re
         )
     checkpoint, step = _stand(folder, spec, console)
     corpus, costs, report = _examine(spec, console)
-    trained_on = said.get("corpus", corpus.fingerprint)
-    if corpus.fingerprint != trained_on:
-        raise ArchlabError(
-            f"data: the run was trained on {trained_on[:16]}, and its text, split or tokenizer now make "
-            f"{corpus.fingerprint[:16]}: the data changed since; restore it, or start a new run"
-        )
+    folder.refuse_other_data(corpus.fingerprint)
     clear_drafts(folder)
     if checkpoint is None:
         _begin(spec, folder, corpus, costs, report)

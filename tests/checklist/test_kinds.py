@@ -146,3 +146,18 @@ def test_an_objective_that_the_model_does_not_fit_is_refused(overrides, path, fi
     found = check(load(compose([*overrides, *SMALL])), probes=False, trains=False)
     (told,) = [finding for finding in found.failures if finding.path == path]
     assert fix in told.fix
+
+
+@pytest.mark.parametrize(("classes", "status"), [(2, "FAIL"), (3, "PASS"), (4, "WARN")])
+def test_classes_are_counted_against_labels(tmp_path, classes, status):
+    from builder.data import cache_folder, prepare
+
+    file = tmp_path / "rows.csv"
+    file.write_text("text,label\n" + "".join(f"text {n},{'abc'[n % 3]}\n" for n in range(30)))
+    data = ["data=files", f"data.path={file}", "data.form=labelled", f"model.head.n_classes={classes}"]
+    spec = load(compose([*KINDS["classes"], *SMALL, *data]))
+    report = check(spec, probes=False, corpus=prepare(spec, cache=cache_folder()), trains=False)
+    (told,) = [
+        finding for finding in report.findings if finding.path == "model.head.n_classes" and finding.section == 6
+    ]
+    assert told.status == status and (status == "PASS" or told.fix == "model.head.n_classes=3")

@@ -113,3 +113,14 @@ def test_bad_input_is_told(run, capsys, words, said):
     assert call(*given) == 1
     error = capsys.readouterr().err
     assert said in error and "Traceback" not in error
+
+
+def test_data_that_changed_since_is_refused(run, monkeypatch, capsys):
+    from builder.experiments.folder import RunFolder
+
+    said = RunFolder.summary
+    monkeypatch.setattr(RunFolder, "summary", lambda self: said(self) | {"corpus": "another"})
+    monkeypatch.setattr(sys, "argv", ["evaluate", f"run={getattr(run, 'path', run)}"])
+    with pytest.raises(SystemExit) as stop:
+        main(job, "evaluate")
+    assert stop.value.code == 1 and "the data changed since" in capsys.readouterr().err

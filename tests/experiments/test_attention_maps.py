@@ -9,7 +9,8 @@ import torch
 from PIL import Image
 
 from builder import build, compose, load
-from builder.experiments import attention_capture
+from builder.data.tokenizer.bytes import Bytes
+from builder.experiments import attention_capture, attention_maps
 from builder.experiments.attention_maps import SHOWN_HEADS, TOKENS, draw, labels, maps, text
 from tests.tiny_run import overrides, summary, trained
 from tests.wandb_log import exit_code, items, of_kind
@@ -164,3 +165,21 @@ def test_what_fails_in_drawing_is_not_the_runs_fault(tmp_path, monkeypatch, caps
     path = trained(tmp_path, "logger=wandb_offline").path
     assert "attention maps weren't drawn (FileNotFoundError" in capsys.readouterr().err
     assert summary(path)["status"] == "completed"
+
+
+def test_every_tower_is_drawn_over_its_own_tokens(tmp_path):
+    """Of an encoder-decoder what either tower and the reading between them look at; a masked prompt with its masks."""
+    words = Bytes(("mask",))
+    two = ["model=encoder_decoder", "model.cross.n_heads=2", "model.encoder.n_layers=1", "model.n_layers=1"]
+    model = model_of(tmp_path, *two, "objective=span_corruption")
+    model.n_tokens = len(words)
+    ids, source = text(model, words, "abc")
+    assert source == [*b"abc", words.eos] and ids[0] == words.start
+    found = maps(model, torch.tensor([ids]), torch.tensor([source]))
+    sizes = {"layer-0": (len(ids), len(ids)), "cross-0": (len(ids), 4), "encoder-0": (4, 4)}
+    assert {place: tuple(weights.shape[1:]) for place, weights in found.items()} == sizes
+    assert all((weights.sum(-1) - 1).abs().max() < 1e-5 for weights in found.values())
+    pictures = attention_maps.write(model, words, "abc", tmp_path / "maps", "")
+    assert set(pictures) == set(sizes) and all(Image.open(file).format == "PNG" for file in pictures.values())
+    encoder = model_of(tmp_path, "model=encoder", "objective=masked")
+    assert text(encoder, words, "a<mask>b") == ([97, words.named["mask"], 98, words.eos], None)

@@ -47,3 +47,10 @@ def test_a_model_that_no_tensor_parallelism_divides(tmp_path):
 def test_a_wrong_callback(tmp_path):
     with pytest.raises(ConfigError, match="every_n_steps"):
         rehearse(spec_of(tmp_path, "callbacks.last.every_n_steps=0"))
+
+
+def test_weights_that_several_layers_share_are_not_divided(tmp_path):
+    fsdp = [f"trainer.strategy={{{SHARDED}}}", "trainer.devices=2", "model.n_layers=2"]
+    problem = refused(tmp_path, *fsdp, "model.shared=[attention+ffn]")["trainer.strategy"]
+    assert "some serve several layers" in problem.found and problem.fix == "trainer=ddp"
+    rehearse(spec_of(tmp_path, "model.n_layers=2", "model.shared=[attention+ffn]"))  # on one rank nothing is divided
