@@ -11,7 +11,7 @@ from torch.nn import ModuleDict
 from .component import Config, Room, Site, refuse_all
 from .ends import LANGUAGE_MODEL, EmbeddingSpec
 from .layers import KINDS, LayerSpec, misspelt, spelt, written_out
-from .registry import LAYER_ROOMS
+from .registry import LAYER_ROOMS, find
 from .section import Section
 
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
@@ -63,7 +63,9 @@ class ModelSpec(Section):
     position: Annotated[Config, Room("position")]
     init: Annotated[Config, Room("init")]
     embedding: EmbeddingSpec = EmbeddingSpec()
-    head: Annotated[Config, Room("head", default=LANGUAGE_MODEL)] = Field({}, validate_default=True)  # type: ignore[assignment]
+    head: Annotated[Config, Room("head", default=LANGUAGE_MODEL)] = Field(
+        default_factory=lambda: find("head", LANGUAGE_MODEL).Config()
+    )
     final_norm: bool | None = None
     encoder: EncoderSpec | None = None
 

@@ -12,11 +12,12 @@ import yaml
 from omegaconf import OmegaConf
 from pydantic import BaseModel, ValidationError
 
+from builder.component import Room
 from builder.compose import compose
 from builder.errors import ConfigError, Problem
-from builder.identity import fingerprint
+from builder.identity import _told, fingerprint
 from builder.load import load
-from builder.spec import VERSION
+from builder.spec import VERSION, ModelSpec
 
 Edit = Callable[[dict[str, Any]], dict[str, Any]]
 Refused = Callable[[dict[str, Any]], dict[str, Problem]]
@@ -227,3 +228,15 @@ def test_what_is_no_default_makes_a_run_another(knob: dict[str, Any]):
 
 def test_a_number_is_no_flag():
     assert fingerprint(_After(width=3, scale=0.0)) != fingerprint(_After(width=3))
+
+
+def test_what_a_config_may_leave_out_makes_no_run_another():
+    """A knob or slot at its default is in no hash, whether it is written or not: so a later version may add some."""
+    told = _told(load(compose([])).model)
+    left_out = {key for key, field in ModelSpec.model_fields.items() if not field.is_required()}
+    assert not left_out & set(told) - {"tie_embeddings", "vocab_size"}  # these two are no defaults here
+    written = load(compose(["model.head={name: language_model, bias: false}", "model.shared=[]", "model.encoder=null"]))
+    assert written.hash == load(compose([])).hash != load(compose(["model.head.bias=true"])).hash
+    heads = [{"name": "sentence"}, {"name": "sentence", "pooling": {"name": "mean"}}]
+    one, other = (_told(Room("head").config_class("sentence").model_validate(head)) for head in heads)
+    assert one == other == {"name": "sentence"}

@@ -11,7 +11,7 @@ from builder.component import Config as BaseConfig
 from builder.component import Room, Site
 from builder.components.head import Head, HeadConfig
 from builder.model.linear import Linear
-from builder.registry import register
+from builder.registry import find, register
 
 
 @register("head", "classifier")
@@ -31,7 +31,9 @@ class Classifier(Head):
 
         name: str = "classifier"
         n_classes: Annotated[int, Field(ge=2)]
-        pooling: Annotated[BaseConfig, Room("pooling")] = Field({"name": "mean"}, validate_default=True)  # type: ignore[assignment]
+        pooling: Annotated[BaseConfig, Room("pooling")] = Field(
+            default_factory=lambda: find("pooling", "mean").Config()
+        )
         bias: bool = True
         dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 

@@ -12,7 +12,7 @@ from builder.component import Config as BaseConfig
 from builder.component import Room, Site
 from builder.components.head import Head, HeadConfig
 from builder.model.linear import Linear
-from builder.registry import register
+from builder.registry import find, register
 
 
 @register("head", "sentence")
@@ -33,7 +33,9 @@ class Sentence(Head):
         """
 
         name: str = "sentence"
-        pooling: Annotated[BaseConfig, Room("pooling")] = Field({"name": "mean"}, validate_default=True)  # type: ignore[assignment]
+        pooling: Annotated[BaseConfig, Room("pooling")] = Field(
+            default_factory=lambda: find("pooling", "mean").Config()
+        )
         width: PositiveInt | None = None
         normalise: bool = True
 
