@@ -10,7 +10,7 @@ from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .ends import LANGUAGE_MODEL, EmbeddingSpec
-from .layers import KINDS, LayerSpec, misspelt, spelt, written_out
+from .layers import KINDS, LayerSpec, Part, misspelt, spelt, written_out
 from .registry import LAYER_ROOMS, find
 from .section import Section
 
@@ -106,7 +106,8 @@ class ModelSpec(Section):
     @property
     def layers(self) -> tuple[LayerSpec, ...]:
         """Every layer, the pattern tiled over n_layers."""
-        parts = {entry: spelt(entry, self.slots) for entry in dict.fromkeys(self.pattern)}
+        slots = self.slots
+        parts = {entry: spelt(entry, slots) for entry in dict.fromkeys(self.pattern)}
         period = len(self.pattern)
         return tuple(LayerSpec(index, parts[self.pattern[index % period]]) for index in range(self.n_layers))
 
@@ -155,23 +156,36 @@ class ModelSpec(Section):
         if scheme in crossed:  # the source stands to no side of what reads it
             heads = crossed[scheme].component.heads_of(crossed[scheme])
             return replace(self.site(0), n_heads=heads, causal=False)
-        schemes = self.schemes
-        served = [c for slot, c in self.mixers.items() if (slot if slot in schemes else "model") == scheme]
-        heads = {count for config in served if (count := config.component.heads_of(config)) is not None}
+        served, heads = self._served(scheme), self._heads_served(scheme)
         site = replace(self.site(0), n_heads=heads.pop() if len(heads) == 1 else None)
         one_way = bool(served) and all(config.component.ordered for config in served)
         return replace(site, causal=True, prefix=False) if one_way else site
 
+    def _served(self, scheme: str) -> list[Config]:
+        """The mixers that use a scheme."""
+        schemes = self.schemes
+        return [config for slot, config in self.mixers.items() if (slot if slot in schemes else "model") == scheme]
+
+    def _heads_served(self, scheme: str) -> set[int]:
+        """How many heads they have, those that have any."""
+        counts = (config.component.heads_of(config) for config in self._served(scheme))
+        return {count for count in counts if count is not None}
+
     @property
     def mixers(self) -> dict[str, Config]:
         """The mixer slots that layers use."""
-        return {layer.mixer.slot: layer.mixer.config for layer in self.layers}
+        return {parts[0].slot: parts[0].config for parts in self._spelt}
 
     @property
     def crossed(self) -> dict[str, Config]:
         """The slots that layers use to read the source."""
-        parts = (layer.part("cross") for layer in self.layers)
-        return {part.slot: part.config for part in parts if part is not None}
+        return {part.slot: part.config for parts in self._spelt for part in parts if part.kind == "cross"}
+
+    @property
+    def _spelt(self) -> list[tuple[Part, ...]]:
+        """The parts of each kind of layer that there is."""
+        slots = self.slots
+        return [spelt(entry, slots) for entry in dict.fromkeys(self.pattern[: self.n_layers])]
 
     @field_validator("pattern")
     @classmethod
@@ -186,7 +200,7 @@ class ModelSpec(Section):
         slots = self.slots
         refuse_all(
             fault for key, entries, may in patterns for entry in dict.fromkeys(entries)
-            for fault in misspelt(key, entry, slots, may)
+            for fault in misspelt(key, entries, entry, slots, may)
         )  # fmt: skip
         return self
 
@@ -210,10 +224,23 @@ class ModelSpec(Section):
             rule = f"the head {self.head.name} has no rows for the vocabulary that could be the table's"
             faults.append(("tie_embeddings", True, rule, "model.tie_embeddings=false"))
         strange = [entry for entry in self.shared if entry not in (*self.pattern, *(self.encoder or self).pattern)]
-        faults += [
-            ("shared", entry, "entries of model.pattern, as it writes them", "leave it out") for entry in strange
-        ]
+        known = ",".join(entry for entry in self.shared if entry not in strange)
+        rule = "entries of model.pattern, as it writes them"
+        faults += [("shared", entry, rule, f"model.shared=[{known}]") for entry in strange]
         refuse_all(faults)
+        return self
+
+    @model_validator(mode="after")
+    def _a_bias_by_head_has_heads(self) -> Self:
+        faults: dict[str, tuple[str, str, str, str]] = {}
+        for name, tower in self.towers.items():
+            for scheme in tower.schemes.keys() - tower.crossed.keys():
+                config, path = tower.schemes[scheme], "position" if scheme == "model" else f"{scheme}.position"
+                if config.component.needs_heads and not tower._heads_served(scheme):
+                    whose = f"mixer of the {name}" if name else "mixer"
+                    rule = f"its bias has a number for each head, and no {whose} that uses it has heads"
+                    faults[path] = (path, config.name, rule, f"model.{path}={{name: none}}")
+        refuse_all(faults.values())
         return self
 
     @model_validator(mode="after")

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from typing import Any
 
-from .compose import CONF, adapt, compose, plain, prepare
+from .compose import CONF, adapt, compose, plain, prepare, stated
 from .errors import ArchlabError
 
 STOPPED = 130
@@ -19,13 +19,22 @@ EXTRAS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit
 Job = Callable[[dict[str, Any]], None]
 
 
-def main(job: Job, config_name: str) -> None:
-    """Runs `job` on the config that the command line describes; flags (-m, --help, --cfg ...) are Hydra's own."""
+def main(job: Job, config_name: str, whole: tuple[str, ...] = ()) -> None:
+    """Runs `job` on the config that the command line describes; flags (-m, --help, --cfg ...) are Hydra's own.
+
+    `whole` are keys that name a folder with a config of its own. Beside one of them no default is laid over that: the
+    job is given what else was typed, under `overrides`.
+    """
     arguments = sys.argv[1:]
     try:
-        if any(argument.startswith("-") for argument in arguments):
+        if not {"-sc", "--shell-completion"}.isdisjoint(arguments):
+            from .completion import answer
+
+            answer(arguments)
+        elif any(argument.startswith("-") for argument in arguments):
             sys.exit(_hydra(job, config_name))
-        job(compose(arguments, config_name))
+        else:
+            job(_described(arguments, config_name, whole))
     except ArchlabError as error:
         _report(error)
         sys.exit(error.exit_code)
@@ -37,6 +46,14 @@ def main(job: Job, config_name: str) -> None:
 def typed() -> list[str]:
     """The overrides on the command line, without Hydra's flags."""
     return [word for word in sys.argv[1:] if word.startswith("~") or ("=" in word and not word.startswith("-"))]
+
+
+def _described(arguments: list[str], config_name: str, whole: tuple[str, ...]) -> dict[str, Any]:
+    """The config, or the job's own keys of it and what is to be laid over the config of a folder."""
+    if not any(word.startswith(f"{key}=") and word != f"{key}=null" for word in arguments for key in whole):
+        return compose(arguments, config_name)
+    own = [word for word in arguments if word.partition("=")[0] in stated(config_name)]
+    return compose(own, config_name) | {"overrides": [word for word in arguments if word not in own]}
 
 
 def _hydra(job: Job, config_name: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, NoReturn, Self
 
-from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationError
+from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, InitErrorDetails, PydanticCustomError, core_schema
 
 from . import registry
@@ -107,6 +107,10 @@ def _fault(key: str, found: object, rule: str, fix: str) -> InitErrorDetails:
     return InitErrorDetails(type=error, loc=tuple(key.split(".")) if key else (), input=found)
 
 
+SLOT = "slot"
+"""The mark of a slot in a JSON Schema: the components that it takes, as room.name."""
+
+
 class Room:
     """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room.
 
@@ -119,6 +123,16 @@ class Room:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         dump = core_schema.plain_serializer_function_ser_schema(lambda config: config.model_dump())
         return core_schema.no_info_plain_validator_function(self._validate, serialization=dump)
+
+    def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """A mark where builder/schema.py puts the schemas of the components, which may hold slots of this room again."""
+        return {SLOT: [f"{room}.{name}" for room in self.rooms for name in registry.names(room) if self._takes(name)]}
+
+    def _takes(self, name: str) -> bool:
+        try:
+            return bool(self.config_class(name))
+        except ValidationError:  # of a room that takes some of its components only
+            return False
 
     def config_class(self, name: str) -> type[Config]:
         """The Config of the component called `name`; raises registry.UnknownName."""
@@ -139,7 +153,6 @@ class Room:
         try:
             found = self.config_class(name)
         except registry.UnknownName as error:
-            refuse(
-                "name", name, f"{error}; names: {', '.join(valid)}", f"write {error.nearest}" if error.nearest else ""
-            )
+            fix = f"name={error.nearest}" if error.nearest else ""
+            refuse("name", name, f"{error}; names: {', '.join(valid)}", fix)
         return found.model_validate(value)

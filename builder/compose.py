@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,23 +39,34 @@ def compose(overrides: Sequence[str] = (), config_name: str = "train") -> dict[s
 
     Raises ArchlabError with Hydra's reason when an override or a group is wrong.
     """
+    texts = [word.partition("=") for word in overrides if word.partition("=")[0] in TEXTS]
+    others = [word for word in overrides if word.partition("=")[0] not in TEXTS]
+    return with_texts(plain(composed(others, config_name)), {key: text for key, _, text in texts})
+
+
+def composed(overrides: Sequence[str] = (), config_name: str = "train") -> DictConfig:
+    """What Hydra makes of these overrides, its interpolations still open; raises ArchlabError with its reason."""
     prepare()
     if swept := next((word for word in overrides if word.startswith(("sweep=", "sweep."))), None):
         raise ArchlabError(f"{swept}: this describes a sweep, and one is asked for with -m: recipes.train -m {swept}")
     GlobalHydra.instance().clear()
-    texts = [word.partition("=") for word in overrides if word.partition("=")[0] in TEXTS]
-    others = [word for word in overrides if word.partition("=")[0] not in TEXTS]
+    with told(overrides), initialize_config_dir(str(CONF), version_base="1.3", job_name="archlab"):
+        return hydra_compose(config_name, overrides=adapt(overrides))
+
+
+@contextmanager
+def told(overrides: Sequence[str]) -> Iterator[None]:
+    """What Hydra raises at these overrides is an ArchlabError with its reason."""
     try:
-        with initialize_config_dir(str(CONF), version_base="1.3", job_name="archlab"):
-            config = hydra_compose(config_name, overrides=adapt(others))
-        return _with_texts(plain(config), {key: text for key, _, text in texts})
+        yield
     except (HydraException, OmegaConfBaseException) as error:
         raise ArchlabError(reason(error)) from None
     except ValueError as error:  # Hydra's own, which don't say where
         raise ArchlabError(f"{reason(error)}; found in {' '.join(overrides)}") from None
 
 
-def _with_texts(config: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+def with_texts(config: dict[str, Any], texts: dict[str, str]) -> dict[str, Any]:
+    """`config` with texts at their paths, as they were typed."""
     for path, text in texts.items():
         *parents, key = path.split(".")
         node = config
@@ -92,6 +104,11 @@ def is_group(key: str) -> bool:
     """Whether what stands before `=` chooses a file of conf/ or recipes/, and sets no value."""
     group = key.partition("@")[0]
     return any((root / group).is_dir() for root in GROUPS)
+
+
+def stated(config_name: str) -> list[str]:
+    """The keys that a config of conf/ itself states, beside those of the files that it is made of."""
+    return [str(key) for key in OmegaConf.load(CONF / f"{config_name}.yaml") if key not in ("defaults", "hydra")]
 
 
 def adapt(arguments: Iterable[str], search: bool = True) -> list[str]:

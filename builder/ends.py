@@ -35,7 +35,7 @@ class EmbeddingSpec(Section):
     def _scale_is_a_number_or_the_word(cls, value: Any) -> Any:
         number = isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf")
         if not (number or value in (None, "sqrt_d_model")):
-            refuse("", value, "a number above 0, sqrt_d_model, or null", "sqrt_d_model")
+            refuse("", value, "a number above 0, sqrt_d_model, or null", "scale=sqrt_d_model, or null")
         return value
 
     def factor(self, d_model: int) -> float | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -15,6 +16,9 @@ class Status(StrEnum):
     FAIL = "FAIL"
     UNKNOWN = "UNKNOWN"
 
+
+_KEY = re.compile(r"(?<![\w.{/~])([a-z_][\w.]*)=")
+"""A key of a fix, such as `d_head=8`; not one that lies in a value."""
 
 SECTIONS = {1: "Dimensions", 2: "Masks", 3: "Positions", 4: "Structure", 5: "Experts", 6: "Vocabulary"}
 
@@ -31,8 +35,19 @@ class Finding:
     fix: str = ""
 
     def under(self, path: str) -> Finding:
-        """The same finding with its path below `path`, for findings that a component states about itself."""
-        return replace(self, path=f"{path}.{self.path}" if self.path else path)
+        """The same finding with its path below `path`, for findings that a component states about itself.
+
+        Keys of the fix that are the component's own, those without a dot or below the same knob as the path, are made
+        whole too, so that a fix can be typed as it stands.
+        """
+        home = self.path.partition(".")[0]
+
+        def whole(key: re.Match[str]) -> str:
+            own = "." not in key[1] or key[1].partition(".")[0] == home
+            return f"{path}.{key[0]}" if own else key[0]
+
+        return replace(self, path=f"{path}.{self.path}" if self.path else path, fix=_KEY.sub(whole, self.fix))
 
     def to_dict(self) -> dict[str, Any]:
+        """The finding in plain Python, with the name of its section."""
         return asdict(self) | {"status": str(self.status), "section_name": SECTIONS[self.section]}

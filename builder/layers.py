@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from .component import Config, refuse
+from .errors import nearest
 
 KINDS = {"mixer": "mixer", "cross": "[+ cross]", "ffn": "[+ ffn]"}
 """The kinds of parts in the order that a layer has them, as they are written where the rule is told."""
@@ -50,29 +51,50 @@ def spelt(entry: str, slots: Mapping[str, Config]) -> tuple[Part, ...]:
 
 
 def misspelt(
-    key: str, entry: str, slots: Mapping[str, Config], kinds: Iterable[str]
+    key: str, entries: Sequence[str], entry: str, slots: Mapping[str, Config], kinds: Iterable[str]
 ) -> Iterator[tuple[str, str, str, str]]:
     """What is wrong with an entry of the pattern at `key`, whose layers may have parts of these kinds."""
+    meant = _meant(entry, slots, kinds)
+    write = meant and f"model.{key}=[{','.join(meant if other == entry else other for other in entries)}]"
     undefined = [name for part in entry.split("+") if (name := part.strip()) not in slots]
     for name in undefined:
         rule = f"every part of the pattern is a slot of the model; slots: {', '.join(slots) or 'none'}"
         define = f"define model.{name}={{name: ...}}, or " if name else ""
-        yield key, entry, rule, f"{define}use one of the slots"
+        yield key, entry, rule, f"{define}{write or 'use one of the slots'}"
     found = [] if undefined else [part.kind for part in spelt(entry, slots)]
     allowed = [kind for kind in KINDS if kind in kinds]
     ordered = [kind for kind in allowed if kind in found]
     if not undefined and (found != ordered or found[0] != "mixer"):
         rule = f"a layer is {' '.join(KINDS[kind] for kind in allowed)}, not {' + '.join(found)}"
-        yield key, entry, rule, f"e.g. {'+'.join('attention' if kind == 'mixer' else kind for kind in allowed)}"
+        yield key, entry, rule, write or "a layer that begins with a mixer"
+
+
+def _meant(entry: str, slots: Mapping[str, Config], kinds: Iterable[str]) -> str:
+    """The layer of existing slots that comes nearest to an entry; "" where there is no mixer."""
+    names = [name.strip() for name in entry.split("+")]
+    found: list[str] = []
+    for kind in (kind for kind in KINDS if kind in kinds):
+        able = [slot for slot, config in slots.items() if config.component.part == kind]
+        close = (nearest(name, able) for name in names if name not in slots)
+        named = [name for name in names if name in able] or [word for word in close if word is not None]
+        found += (named or able * (kind == "mixer"))[:1]
+    return "+".join(found) if found and slots[found[0]].component.part == "mixer" else ""
 
 
 def written_out(pattern: Iterable[str]) -> list[str]:
     """A pattern with each `3 * attention+ffn` written out three times; raises pydantic's error for 0 times."""
+    pattern = list(pattern)
     entries: list[str] = []
     for entry in pattern:
         repeated = _REPEATED.fullmatch(entry)
         times, layer = (int(repeated[1]), repeated[2]) if repeated else (1, entry)
         if times < 1:
-            refuse("", entry, "a layer that is repeated is there at least once", "leave the entry out")
+            refuse("", entry, "a layer that is repeated is there at least once", _once(pattern, entry, layer))
         entries += [layer] * times
     return entries
+
+
+def _once(pattern: list[str], entry: str, layer: str) -> str:
+    """What to write where a layer is there no time: the others, or the layer once."""
+    others = [other for other in pattern if other != entry] or [layer]
+    return f"pattern=[{','.join(others)}]"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from difflib import SequenceMatcher
 from pathlib import Path
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, Union, get_origin
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
-from . import registry, targets
+from . import registry, remedy, targets
 from .budget import meet
 from .component import Room
 from .components.init import completed
@@ -67,7 +70,7 @@ def read(schema: type[S], config: Mapping[str, Any], also: list[Problem] | None 
         spec = schema.model_validate(config)
     except ValidationError as error:
         lines = [line for line in error.errors(include_url=False) if line["input"] != "???"]
-        problems += [_problem(schema, config, line) for line in lines]
+        problems += _once(_problem(schema, config, line) for line in lines)
         judged = {problem.path for problem in problems}
         problems += [problem for problem in others if problem.path not in judged]
         raise ConfigError(problems) from None
@@ -102,28 +105,76 @@ def _missing(node: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
-def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> Problem:
+def _once(problems: Iterable[Problem]) -> list[Problem]:
+    """One problem for a value that the rules of several types refuse: it may be of any of them."""
+    found: dict[tuple[str, str], Problem] = {}
+    for problem in problems:
+        before = found.get(key := (problem.path, problem.found))
+        rule = problem.rule if before is None else f"{before.rule} or {problem.rule.removeprefix('must be ')}"
+        found[key] = replace(before or problem, rule=rule)
+    return list(found.values())
+
+
+def _steps(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> list[str]:
+    """The keys that lead to a fault; pydantic goes on with the name of a type where several are allowed."""
     steps = [str(step) for step in line["loc"]]
+    for depth in range(1, len(steps)):
+        field = _field(schema, config, steps[:depth])
+        several = field is not None and get_origin(field.annotation) in (Union, UnionType) and _room(field) is None
+        if several and _class_at(schema, config, steps[:depth]) is None:
+            return steps[:depth]
+    return steps
+
+
+def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> Problem:
+    steps = _steps(schema, config, line)
     path, context, parent = ".".join(steps), line.get("ctx", {}), _at(config, steps[:-1])
     if line["type"] == "extra_forbidden" or (line["type"] == "not_a_slot" and not _declared(schema, config, steps)):
         return _unknown(schema, config, line, steps)
     if line["type"] == "missing":
         if isinstance(parent, list | tuple):
-            return Problem(".".join(steps[:-1]), shown(parent), f"{int(steps[-1]) + 1} entries or more")
+            *steps, place = steps
+            fix = remedy.allowed(".".join(steps), _field(schema, config, steps), parent, "", {})
+            return Problem(".".join(steps), shown(parent), f"{int(place) + 1} entries or more", fix)
         return Problem(path, "nothing", "this key is required", f"{path}=...")
     rule = context.get("rule") or _RULES.get(line["type"]) or line["msg"].removeprefix("Value error, ")
     fix = context.get("fix", "")
     if line["type"] == "not_a_slot":
         given = line["input"]
-        group = Path(__file__).parents[1].joinpath("conf", *steps).is_dir()
-        chosen = f"{'/'.join(steps)}={given}" if group else f"{path}={{name: {given}}}"
-        fix = chosen if isinstance(given, str) else f"{path}.name=..."
+        fix = f"{path}.name=..."
+        if isinstance(given, str) and _is_name(schema, config, steps, given):
+            group = Path(__file__).parents[1].joinpath("conf", *steps).is_dir()
+            fix = f"{'/'.join(steps)}={given}" if group else f"{path}={{name: {given}}}"
+    elif not fix:
+        fix = remedy.allowed(path, _field(schema, config, steps), line["input"], line["type"], context)
+    fix = remedy.whole(fix, steps, lambda section, key: _has(schema, config, list(section), key))
     found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else shown(line["input"])
     return Problem(path, found, rule.replace("Input should be ", "must be "), fix)
 
 
+def _field(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> FieldInfo | None:
+    """The field that a path leads to; None where it leads into a value, such as an entry of a list."""
+    here = _class_at(schema, config, steps[:-1])
+    return here.model_fields.get(steps[-1]) if here and steps else None
+
+
+def _is_name(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str], word: str) -> bool:
+    """Whether a slot may hold a component called `word`."""
+    field = _field(schema, config, steps)
+    room = Room(*registry.LAYER_ROOMS) if field is None else _room(field)
+    return room is not None and any(word in registry.names(each) for each in room.rooms)
+
+
+def _has(schema: type[BaseModel], config: Mapping[str, Any], section: list[str], key: str) -> bool:
+    here = _class_at(schema, config, section)
+    return here is not None and key in here.model_fields
+
+
 def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> bool:
     """Whether a slot belongs there: a field of the schema, or a part of the pattern beside it."""
+    around = _class_at(schema, config, steps[:-2])
+    if around is not None and len(steps) > 1 and _named(around, steps[-2]):
+        return True
     here = _class_at(schema, config, steps[:-1])
     pattern = _at(config, [*steps[:-1], "pattern"])
     entries = [str(entry).rpartition("*")[2] for entry in pattern] if isinstance(pattern, list) else []
@@ -142,7 +193,7 @@ def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDeta
     path = ".".join(steps)
     close = _closest(key, where, (other for other in _keys(schema, config) if other != path))
     unnamed = f"{path}.name=..." if slot and isinstance(line["input"], Mapping) else ""
-    fix = f"did you mean {close}?" if close else unnamed
+    fix = f"did you mean {close}?" if close else unnamed or f"leave {path} out"
     return Problem(path, shown(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}{slot}", fix)
 
 
@@ -165,7 +216,10 @@ def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> I
         yield ".".join((*path, key))
     node = _at(config, list(path))
     for step, child in node.items() if isinstance(node, Mapping) and here else ():
-        if isinstance(child, Mapping):
+        if here and _named(here, str(step)):
+            for name in child if isinstance(child, Mapping) else ():
+                yield from _keys(schema, config, (*path, str(step), str(name)))
+        elif isinstance(child, Mapping):
             if here and _holds_slots(here) and step not in here.model_fields:
                 yield ".".join((*path, str(step)))
             yield from _keys(schema, config, (*path, str(step)))
@@ -178,9 +232,18 @@ def _holds_slots(schema: type[BaseModel]) -> bool:
 def _class_at(schema: type[BaseModel], config: Any, path: list[str]) -> type[BaseModel] | None:
     """The pydantic class that judged the node at `path`, slots resolved by their `name`."""
     here: type[BaseModel] | None = schema
-    for depth, step in enumerate(path):
-        here = here and _child(here, step, _at(config, path[: depth + 1]))
+    depth = 0
+    while here is not None and depth < len(path):
+        step = path[depth]
+        depth += 1 + _named(here, step)
+        here = _child(here, step, _at(config, path[:depth])) if depth <= len(path) else None
     return here
+
+
+def _named(parent: type[BaseModel], key: str) -> bool:
+    """Whether slots stand at a key of it, each under a name of the user's own."""
+    field = parent.model_fields.get(key)
+    return field is not None and get_origin(field.annotation) is dict and _room(field) is not None
 
 
 def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | None:
@@ -193,7 +256,7 @@ def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | No
     name = node.get("name", room.default) if isinstance(node, Mapping) and room is not None else None
     try:
         return room.config_class(name) if room is not None and isinstance(name, str) else None
-    except registry.UnknownName:
+    except (registry.UnknownName, ValidationError):  # the second where a slot takes some of its room alone
         return None
 
 

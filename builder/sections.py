@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
-from .component import refuse, refuse_all
+from .component import refuse
 from .section import Section
 
 SEQUENCES = 32
@@ -89,7 +89,9 @@ class OutputSpec(Section):
 
     @field_validator("experiment", "name")
     @classmethod
-    def _stays_below_its_root(cls, value: str | None) -> str | None:
+    def _stays_below_its_root(cls, value: str | None, info: ValidationInfo) -> str | None:
         if value is not None and (not value or value.startswith("/") or ".." in value.split("/")):
-            refuse_all([("", value, "the name of a folder below output.root", "output.root=... for another place")])
+            name = next((part for part in reversed(value.split("/")) if part.strip(".")), "main")
+            rule = "the name of a folder below output.root, which may be another place"
+            refuse("", value, rule, f"{info.field_name}={name}")
         return value

@@ -106,8 +106,8 @@ class RunSpec(Section):
     @field_validator("trainer")
     @classmethod
     def _trainer_leaves_the_run_its_own(cls, trainer: dict[str, Any]) -> dict[str, Any]:
-        fix = "use callbacks, logger, output or batch"
-        faults = [(key, trainer[key], "the run sets this itself", fix) for key in sorted(TAKEN & trainer.keys())]
+        rule = "the run sets this itself, as callbacks, logger, output and batch say"
+        faults = [(key, trainer[key], rule, f"leave trainer.{key} out") for key in sorted(TAKEN & trainer.keys())]
         for key, example in (("max_steps", 1000), ("val_check_interval", 100), ("log_every_n_steps", 10)):
             steps = trainer.get(key)
             if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:

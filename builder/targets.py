@@ -96,7 +96,7 @@ def _node(node: Mapping[str, Any], path: str) -> Iterator[Problem]:
             close = nearest(key, arguments)
             free = ", ".join(word for word in arguments if word not in GIVEN)
             taken = f"{target} takes no such argument; it takes {free}"
-            yield Problem(f"{path}.{key}", shown(value), taken, f"did you mean {path}.{close}?" if close else "")
+            yield Problem(f"{path}.{key}", shown(value), taken, f"did you mean {path}.{close}?" if close else f"leave {path}.{key} out")
 
 
 def _typed(annotation: ast.expr | None, value: Any, path: str) -> Iterator[Problem]:
@@ -107,7 +107,7 @@ def _typed(annotation: ast.expr | None, value: Any, path: str) -> Iterator[Probl
         TypeAdapter(kind).validate_python(value, strict=True)
     except ValidationError as error:
         rules = (line["msg"].replace("Input should be ", "must be ") for line in error.errors())
-        yield Problem(path, shown(value), " or ".join(rules))
+        yield Problem(path, shown(value), " or ".join(rules), f"leave {path} out for the usual")
 
 
 def _kind(annotation: ast.expr | None) -> Any:

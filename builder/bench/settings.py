@@ -69,6 +69,7 @@ class Workload:
 
     @property
     def place(self) -> torch.device:
+        """The device, as torch has it."""
         return torch.device(self.device)
 
     @property
@@ -78,6 +79,7 @@ class Workload:
 
     @property
     def torch_dtype(self) -> torch.dtype:
+        """The dtype, as torch has it."""
         return DTYPES[self.dtype]
 
 

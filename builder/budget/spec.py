@@ -73,12 +73,12 @@ class BudgetSpec(Section):
         """Whether a cost is near enough."""
         return abs(cost - self.target) <= self.tolerance * self.target
 
-    @field_validator("target", mode="before")
+    @field_validator("target", mode="before", json_schema_input_type=PositiveInt | str)
     @classmethod
     def _text_is_an_amount(cls, value: Any) -> Any:
         amount = _amount(value)
         if amount is None:
-            refuse("", value, "a whole number from 1 on, or text such as 500k, 10M, 1.5B, 2e9 or 64MiB", "e.g. 10M")
+            refuse("", value, "a whole number from 1 on, or text such as 500k, 10M, 1.5B, 2e9 or 64MiB", "target=10M")
         return amount
 
     @field_validator("solve", mode="before")
@@ -88,7 +88,7 @@ class BudgetSpec(Section):
         paths = [key for key in keys if isinstance(key, str) and re.fullmatch(r"model(\.\w+)+", key)]
         if not keys or len(set(paths)) < len(keys):
             rule = "the path of a whole number in the model, or a list of different ones"
-            refuse("", value, rule, "e.g. model.ffn.d_ff, or [model.n_layers,model.ffn.d_ff]")
+            refuse("", value, rule, "solve=model.ffn.d_ff, or solve=[model.n_layers,model.ffn.d_ff]")
         return value
 
 

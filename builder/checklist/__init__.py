@@ -6,7 +6,7 @@ from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
 from builder.spec import RunSpec
 
-from . import dimensions, experts, masks, positions, structure, vocabulary
+from . import deploy, dimensions, experts, masks, positions, structure, vocabulary
 from .report import Report
 from .subject import Subject
 
@@ -31,4 +31,5 @@ def check(
     trains      whether it is to be trained: then the memory of a step is forecast, and must fit
     """
     subject = Subject(spec, probes, corpus, corpus.tokenizer if corpus is not None else tokenizer, trains)
-    return Report(tuple(finding for question in _QUESTIONS for finding in question.check(subject)))
+    findings = tuple(finding for question in _QUESTIONS for finding in question.check(subject))
+    return Report(findings, deploy.rows(subject))

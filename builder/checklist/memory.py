@@ -58,7 +58,7 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
     if _fits(forecaster):
         yield f"batch.micro_batch={forecaster.largest()}"
     if spec.activation_checkpointing is not True:
-        other = Forecaster(spec.model_copy(update={"activation_checkpointing": True}))
+        other = forecaster.recomputing()
         if _fits(other):
             size = other.largest()
             yield "activation_checkpointing=true" + (f" batch.micro_batch={size}" if size < other.rows else "")

@@ -8,7 +8,8 @@ from builder.components.position import Position
 from builder.finding import Finding, Status
 from builder.spec import ModelSpec
 
-from .probes import generation
+from . import deploy
+from .probes import generation, order
 from .subject import Subject
 
 
@@ -18,6 +19,8 @@ def check(subject: Subject) -> Iterator[Finding]:
     for tower in subject.model.towers.values():
         yield from _of_two_sizes(tower)
         yield from _unread(tower)
+    yield from deploy.check(subject)
+    yield from subject.prove(3, "model.position", "what a shift and an exchange of tokens change", order.prove)
     yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
 
 

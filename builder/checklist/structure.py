@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import groupby
 from typing import Any
 
 from builder.components.init import roles
@@ -12,8 +11,9 @@ from builder.finding import Finding, Status
 from builder.layers import LayerSpec
 from builder.spec import ModelSpec
 
-from .probes import Specimen, tying
+from .probes import Specimen, learning, precision, tying, use
 from .subject import Subject
+from .where import where
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -21,7 +21,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     model = subject.model
     for name, tower in model.towers.items():
         for alike in tower.kinds.values():
-            yield _drawn(name, tower, alike)
+            yield from _drawn(name, tower, alike)
     yield from _shared(model)
     yield _final_norm(model)
     yield from _ends(model)
@@ -36,6 +36,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from _untrainable(subject)
     yield from subject.prove(4, "model", "every parameter has a role", _unmarked)
     yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)
+    yield from subject.teach(4, "model", "what a step reaches and lowers", learning.prove)
+    idle = tuple(slot for slot in model.slots if slot not in subject.used)
+    yield from subject.teach(4, "model", "keys that nothing reads", lambda it: use.prove(it, subject.corpus, idle))
+    yield from subject.teach(4, "trainer.precision", "what is computed in float32", precision.prove)
 
 
 def _untrainable(subject: Subject) -> Iterator[Finding]:
@@ -64,24 +68,22 @@ def _shared(model: ModelSpec) -> Iterator[Finding]:
             yield Finding(Status.WARN, 4, "model.shared", found, rule, "a larger model.n_layers, or model.shared=[]")
 
 
-def _drawn(tower: str, model: ModelSpec, alike: Sequence[LayerSpec]) -> Finding:
-    block, layer = model.block, alike[0]
-    slots = [part.slot for part in layer.parts]
-    steps: str = block.component.draw(block, model.site(layer.index), slots)
-    parts = [f"{part.slot} is {part.config.name}" for part in layer.parts]
-    parts.append(f"norm is {(getattr(block, 'norm', None) or model.norm).name}")
+def _drawn(tower: str, model: ModelSpec, alike: Sequence[LayerSpec]) -> Iterator[Finding]:
+    """A line for the layers of one kind, or for each way in which the block wires them."""
+    slots = [part.slot for part in alike[0].parts]
+    parts = [f"{part.slot} is {part.config.name}" for part in alike[0].parts]
+    parts.append(f"norm is {(getattr(model.block, 'norm', None) or model.norm).name}")
     path = "model.pattern" if not tower else f"model.{tower}.pattern"
-    return Finding(Status.PASS, 4, path, f"{_where(alike)}: {steps}", ", ".join(parts))
-
-
-def _where(layers: Sequence[LayerSpec]) -> str:
-    """Some layers in words: `layers 0 to 31`, or `10 layers (0 to 4, 6 to 10)`, the first runs of many."""
-    numbered = groupby(enumerate(layer.index for layer in layers), key=lambda pair: pair[1] - pair[0])
-    runs = [[index for _, index in run] for _, run in numbered]
-    shown = [f"{run[0]} to {run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs]
-    if len(runs) == 1:
-        return f"layer{'s' * (len(layers) > 1)} {shown[0]}"
-    return f"{len(layers)} layers ({', '.join([*shown[:3], '...'] if len(runs) > 3 else shown)})"
+    wired: dict[str, list[LayerSpec]] = {}
+    for layer in alike:
+        steps: str = model.block.component.draw(model.block, model.site(layer.index), slots)
+        wired.setdefault(steps, []).append(layer)
+    for steps, layers in wired.items():
+        yield Finding(Status.PASS, 4, path, f"{where(layers)}: {steps}", ", ".join(parts))
+    if len(wired) > 1 and str(alike[0]) in model.shares:
+        found, rule = f"{alike[0]}, wired in {len(wired)} ways", "layers that use one set of weights are wired alike"
+        fix = "model.shared=[], or a model.block that is the same in every layer"
+        yield Finding(Status.FAIL, 4, "model.shared", found, rule, fix)
 
 
 def _final_norm(model: ModelSpec) -> Finding:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,9 +20,12 @@ from builder.layers import Part
 from builder.ledger import Ledger, ledger
 from builder.spec import ModelSpec, RunSpec
 
+from .fitting import misfits
 from .probes import Specimen, specimen
+from .probes.lesson import BATCHES, Lesson
 
 Probe = Callable[[Specimen], Iterable[Finding]]
+Teaching = Callable[[Lesson], Iterable[Finding]]
 
 
 @contextmanager
@@ -82,6 +86,7 @@ class Subject:
 
     @property
     def model(self) -> ModelSpec:
+        """The architecture."""
         return self.spec.model
 
     @cached_property
@@ -136,21 +141,51 @@ class Subject:
             return None, None, None  # question 3 says which mixers differ
         try:
             with _one_thread():
-                return ledger(self.model), specimen(self.model) if self.probes else None, None
+                small = specimen(self.model, len(self._specials)) if self.probes else None
+                return ledger(self.model), small, None
         except Exception as error:
             return None, None, _broken(1, "while the model is built", error)
 
+    @cached_property
+    def misfits(self) -> tuple[Finding, ...]:
+        """What doesn't fit the objective."""
+        return tuple(misfits(self.spec))
+
+    @cached_property
+    def lesson(self) -> Lesson | None:
+        """What the specimen is taught; None where there is no specimen, or nothing to teach it."""
+        data: Any = self.spec.data
+        return Lesson(self.specimen, self.spec) if self.specimen and not self.misfits and data.kind in BATCHES else None
+
+    @property
+    def _specials(self) -> tuple[str, ...]:
+        objective: Any = self.spec.objective.component
+        return objective.specials(self.spec.objective)
+
     def prove(self, section: int, path: str, what: str, probe: Probe) -> list[Finding]:
         """The findings of a probe; one that is raised by a component under it becomes a FAIL."""
-        if self.specimen is None:
-            return [self.unproven(section, path, what)]
+        return self._tried(section, path, what, lambda: self.specimen, probe)
+
+    def teach(self, section: int, path: str, what: str, probe: Teaching) -> list[Finding]:
+        """The same of a probe that trains; nothing where no training is asked for."""
+        return self._tried(section, path, what, lambda: self.lesson, probe) if self.trains else []
+
+    def _tried(self, section: int, path: str, what: str, given: Callable[[], Any], probe: Any) -> list[Finding]:
         try:
+            if (there := given()) is None:
+                return [self.unproven(section, path, what)]
             with _one_thread():
-                return list(probe(self.specimen))
+                return list(probe(there))
         except Exception as error:
             return [_broken(section, f"while proving: {what}", error)]
 
     def unproven(self, section: int, path: str, what: str) -> Finding:
         """The finding that stands where a probe would, when there is no specimen."""
-        reason = "the model can't be built as it is" if self.probes else "probes are off"
+        reason = "probes are off"
+        if self.probes:
+            reason = (
+                "the model can't be built as it is"
+                if self.specimen is None
+                else "the objective doesn't fit, or the data is of a kind of its own"
+            )
         return Finding(Status.UNKNOWN, section, path, "not run", f"{what}: {reason}", "probes=true" * (not self.probes))

@@ -37,6 +37,7 @@ class Verdict:
         return _RANK[self.status], max(*self.sizes, *self.moves)
 
     def to_dict(self) -> dict[str, Any]:
+        """The verdict in plain Python; what is no finite number is None."""
         where = {"what": self.quantity.what, "layer": self.quantity.layer}
         slopes = {"sizes": self.sizes, "moves": self.moves}
         known = {name: [x if isfinite(x) else None for x in values] for name, values in slopes.items()}
@@ -58,6 +59,7 @@ class Coordinates:
 
     @property
     def failures(self) -> tuple[Verdict, ...]:
+        """Those that fail."""
         return tuple(verdict for verdict in self.verdicts if verdict.status is Status.FAIL)
 
     @property

@@ -45,6 +45,8 @@ def conversation_corpus(
     if config.overlong == "refuse":
         lengths = torch.tensor([len(ids) for side in read for ids in side[0]])
         refuse_longer(lengths, [_prompt(messages) for half in halves for messages in half], shape.length)
+    for _, counted in read if config.overlong == "truncate" else ():
+        _refuse_no_answer(counted, shape.length)
     sides = [fitted(*side, drop=config.overlong == "drop", length=shape.length) for side in read]
     layout = _LAYOUTS[config.packing or "padded"]
     samples: list[Samples] = [Answers(*(layout(part, shape, tokenizer) for part in side)) for side in sides]
@@ -98,6 +100,16 @@ def _encoded(conversations: Sequence[Messages], chat: Chat, tokenizer: Tokenizer
     if not any(marks.any() for marks in counted):
         _refuse_template(chat, "it shows none of the answers, so that there is nothing to learn")
     return tokens, counted
+
+
+def _refuse_no_answer(counted: Sequence[Tensor], length: int) -> None:
+    """Raises ConfigError where none of the tokens that count stands before the place where rows are cut off."""
+    if not any(bool(marks[:length].any()) for marks in counted):
+        least = 1 + min(int(marks.nonzero()[0, 0]) for marks in counted if marks.any())
+        found = f"truncate, and in all {len(counted)} conversations of a split the answer begins behind token {length}"
+        rule = "what is left of some conversation holds a part of its answer"
+        fix = f"model.train_length={least} or more"
+        raise ConfigError([Problem("data.overlong", found, rule, fix)])
 
 
 def _refuse_template(chat: Chat, found: str) -> NoReturn:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import registry
 from ..errors import ConfigError, Problem
+from ..reads import reading
 from .samples import Samples, Shape
 from .tokenizer import Tokenizer
 
@@ -27,6 +27,7 @@ class Corpus:
                          nats per target / ln 2 / val_bytes_per_token = bits per byte; None where what is asked for is
                          no text, or not all of it
     labels               the names of the labels, in the order of their numbers
+    read                 the paths of the keys of `data` and `tokenizer` that were read to make it
     """
 
     tokenizer: Tokenizer
@@ -36,6 +37,7 @@ class Corpus:
     kind: str = "text"
     val_bytes_per_token: float | None = None
     labels: tuple[str, ...] = ()
+    read: frozenset[str] = frozenset()
 
     @property
     def largest_id(self) -> int:
@@ -54,18 +56,26 @@ def prepare(spec: RunSpec, *, cache: Path) -> Corpus:
     if data.kind not in objective.reads:
         raise ConfigError([_mismatch(data, spec.objective)])
     shape = Shape(spec.model.train_length, objective.ahead)
-    return data.component(data).corpus(spec.tokenizer, shape, cache)
+    with reading(("data", data), ("tokenizer", spec.tokenizer)) as read:
+        corpus = data.component(data).corpus(spec.tokenizer, shape, cache)
+    return replace(corpus, read=frozenset(read))
 
 
 def _mismatch(data: Any, objective: Any) -> Problem:
     """What to write instead is read off the registry."""
     reads = objective.component.reads
-    others = _named("objective", lambda found: data.kind in found.reads)
-    sources = _named("data", lambda found: set(found.kinds) & set(reads))
+    others = [name for name in registry.names("objective") if data.kind in registry.find("objective", name).reads]
+    sources = {name: registry.find("data", name) for name in registry.names("data")}
+    usual = {name: found.Config.model_fields.get("form") for name, found in sources.items()}
+    usual = {name: sources[name].kinds[0] if form is None else form.default for name, form in usual.items()}
+    fixes = [f"objective={' or '.join(others) or '<one of your own>'}"]
+    fixes += _chosen("data=", [name for name in sources if usual[name] in reads])
+    for kind in reads:  # that a source gives when it is asked for it
+        asked = [name for name, found in sources.items() if kind in found.kinds and usual[name] not in reads]
+        fixes += _chosen(f"data.form={kind} data=", asked)
     found = f"{objective.name}, which reads {' or '.join(reads)}, and data {data.name} gives {data.kind}"
-    return Problem("objective", found, "an objective reads the kind of data there is", f"{others}, or {sources}")
+    return Problem("objective", found, "an objective reads the kind of data there is", ", or ".join(fixes))
 
 
-def _named(room: str, fits: Any) -> str:
-    names: Iterable[str] = (name for name in registry.names(room) if fits(registry.find(room, name)))
-    return f"{room}={' or '.join(names) or '<one of your own>'}"
+def _chosen(key: str, names: list[str]) -> list[str]:
+    return [f"{key}{' or '.join(names)}"] if names else []

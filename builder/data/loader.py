@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -98,18 +99,9 @@ def _emptied(batch: Batch, filler: Tensor, samples: Samples) -> Batch:
     return made | {"counted": counted & ~filler.view(-1, *[1] * (targets.dim() - 1))}
 
 
-def train_loader(
-    samples: Samples,
-    *,
-    batch: int,
-    seed: int,
-    collate: Collate = as_it_is,
-    start_step: int = 0,
-    rank: int = 0,
-    world: int = 1,
-) -> DataLoader[Batch]:
-    """Training batches as TrainBatches yields them; `batch` counts the rows of all ranks together."""
-    data = TrainBatches(samples, batch=batch, seed=seed, collate=collate, start_step=start_step, rank=rank, world=world)
+def train_loader(samples: Samples, **how: Any) -> DataLoader[Batch]:
+    """Training batches as TrainBatches yields them, whose `batch` counts the rows of all ranks together."""
+    data = TrainBatches(samples, **how)
     return DataLoader(data, batch_size=None, num_workers=0, pin_memory=torch.cuda.is_available())
 
 

@@ -68,14 +68,17 @@ class RunFolder:
 
     @property
     def config(self) -> Path:
+        """The frozen config."""
         return self.path / "config.yaml"
 
     @property
     def metrics(self) -> Path:
+        """What was logged, a line of JSON for each step that was."""
         return self.path / "metrics.jsonl"
 
     @property
     def checkpoints(self) -> Path:
+        """The folder of the checkpoints."""
         return self.path / "checkpoints"
 
     def checkpoint(self, name: str) -> Path:

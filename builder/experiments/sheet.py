@@ -1,13 +1,17 @@
-"""The build sheet of a run: its layers, what they cost, and the shape ledger, as Markdown."""
+"""The build sheet of a run: its layers, what they cost, the shape ledger, and below them the checklist, as Markdown."""
 
 from __future__ import annotations
 
+from builder.checklist import Report
+from builder.checklist.markdown import markdown
 from builder.ledger import EXPERT_RANKS, Ledger
+from builder.markdown import plain, table
 from builder.spec import RunSpec
 
 
-def sheet(spec: RunSpec, ledger: Ledger) -> str:
-    """Layers, parameters, FLOPs, state bytes, bytes sent, kernels and shapes of the model that a run trains."""
+def sheet(spec: RunSpec, ledger: Ledger, report: Report) -> str:
+    """Layers, parameters, FLOPs, state bytes, bytes sent, kernels and shapes of the model that a run trains, and what
+    the checklist says of it."""
     model = spec.model
     sizes = {
         "d_model": model.d_model,
@@ -44,10 +48,10 @@ def sheet(spec: RunSpec, ledger: Ledger) -> str:
             _table(("layer", f"parts, wired by {model.block.name}"), layers),
             _table(("slot", "computed by, in training"), [(slot, by) for slot, by in kernels.items() if by]),
             _table(("where", "tensor", "axes", "sizes"), shapes),
+            markdown(report),
         )
     )
 
 
 def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
-    lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+    return table(head, (tuple(map(plain, row)) for row in rows))

@@ -170,7 +170,7 @@ def _begin(spec: RunSpec, folder: RunFolder, corpus: Corpus, costs: Ledger, repo
     folder.summarise("running", reason=None, hash=spec.hash, **slurm.mark())
     corpus.tokenizer.save(folder.path)
     folder.write_json("checklist.json", report.to_dict())
-    folder.write("sheet.md", sheet(spec, costs))
+    folder.write("sheet.md", sheet(spec, costs, report))
 
 
 def _corpus(spec: RunSpec) -> Corpus:

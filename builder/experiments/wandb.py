@@ -14,7 +14,7 @@ from .metrics import Axes, read_metrics
 from .tracking.forgiving import Forgiving, warn
 from .tracking.identity import Identity, group_of, name_of
 from .tracking.parts import Part, of_its_own_second, parts, recorded, starts
-from .tracking.tables import CHECKLIST, SAMPLES, artifact, checklist, findings, samples, verdict
+from .tracking.tables import CHECKLIST, SAMPLES, artifact, checklist, deployed, findings, samples, verdict
 
 PATIENCE = 300
 """Seconds that the end of a run waits for its last rows to be sent, unless WANDB_FINISH_TIMEOUT says otherwise; what
@@ -117,9 +117,10 @@ class _Tracked:
         self.run.summary.update(dict(summary) | verdict(report) | {"hash": self.spec.hash})
         if first and report:
             with self.logger.forgiving:  # each thing by itself
-                lines: list[Any] = [*findings(report)]
-                table = wandb.Table(columns=list(CHECKLIST), data=lines)
-                self.run.log({"checklist": table} | self.logger.axes.at(0), step=0)
+                columns, rows = deployed(report)
+                told: dict[str, Any] = {"checklist": wandb.Table(columns=list(CHECKLIST), data=[*findings(report)])}
+                told |= {"checklist/deploy": wandb.Table(columns=columns, data=[*rows])} if rows else {}
+                self.run.log(told | self.logger.axes.at(0), step=0)
         metrics = self.folder / "metrics.jsonl"
         for row in read_metrics(metrics) if metrics.exists() else ():  # a kill may have taken the last of them
             self.logger.log_row({key: value for key, value in row.items() if value is not None}, row["step"])

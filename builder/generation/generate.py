@@ -34,10 +34,14 @@ class Generative(Protocol):
     def deploy_length(self) -> int: ...
 
     @property
-    def n_tokens(self) -> int: ...  # ids that may be emitted
+    def n_tokens(self) -> int:
+        """Ids that may be emitted."""
+        ...
 
     @property
-    def vocab_size(self) -> int: ...  # rows of the embedding: ids that may be read
+    def vocab_size(self) -> int:
+        """Rows of the embedding: ids that may be read."""
+        ...
 
     def new_state(self, batch_size: int, max_length: int) -> Any: ...
 

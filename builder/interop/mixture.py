@@ -15,6 +15,14 @@ _LAYER, _OURS = "model.layers.{n}", "layers.{n}.ffn"
 
 RENORMALISED = Choice({True: "renormalised", False: "plain"})
 """Whether the probabilities of the chosen experts are made to sum to 1."""
+SHARED = {
+    "name": "moe",
+    "expert": {"name": "glu"},
+    "shared": {"name": "glu"},
+    "shared_gate": True,
+    "router": {"name": "topk"},
+}
+"""A mixture with a gated expert for every token beside those that are chosen (Qwen)."""
 ROUTED = {"output_router_logits": ANY}
 """Neutral: what is returned beside the logits."""
 

@@ -54,7 +54,7 @@ def import_run(source: str | Path, target: str | Path, *, dtype: torch.dtype = t
     folder.write_json("checklist.json", report.to_dict())
     costs = ledger(spec.model) if report.ok else None
     if costs is not None:
-        folder.write("sheet.md", sheet(spec, costs))
+        folder.write("sheet.md", sheet(spec, costs, report))
     contents: dict[str, Any] = {"state_dict": state, "global_step": 0}
     pack(contents, spec)
     AtomicIO().save_checkpoint(contents, folder.checkpoint("best"))
@@ -62,6 +62,12 @@ def import_run(source: str | Path, target: str | Path, *, dtype: torch.dtype = t
     known = ({"ledger": costs.summary()} if costs else {}) | ({"labels": list(labels)} if labels else {})
     folder.summarise("imported", **known)
     return Imported(folder, spec, report, note)
+
+
+def config_of(model: ModelSpec, tokenizer: Mapping[str, Any]) -> dict[str, Any]:
+    """The config of a run of this model; its data and training are the defaults."""
+    config = compose([f"objective={_objective(model)}", "logger=none"])
+    return config | {"model": model.model_dump(mode="json"), "tokenizer": dict(tokenizer)}
 
 
 def _objective(model: ModelSpec) -> str:
@@ -79,10 +85,5 @@ def _run(model: ModelSpec, tokenizer: Mapping[str, Any], target: Path) -> RunSpe
     if place.parts[-2:-1] in ((), ("..",), ("/",)):  # the experiment is a folder that has a name
         place = place.absolute().resolve()
     output = {"root": str(place.parent.parent), "experiment": place.parent.name, "name": place.name}
-    config = compose([f"objective={_objective(model)}", "logger=none"])
-    replaced = {
-        "model": model.model_dump(mode="json"),
-        "tokenizer": dict(tokenizer),
-        "output": config["output"] | output,
-    }
-    return load(config | replaced)
+    config = config_of(model, tokenizer)
+    return load(config | {"output": config["output"] | output})

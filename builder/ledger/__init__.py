@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from builder.model.assemble import build
 from builder.model.context import Shape
+from builder.model.language_model import LanguageModel
 from builder.model.state import State
 from builder.spec import ModelSpec
 
 from .parameters import active, by_component, dispatched
+from .sample import LAST, SECOND, Sample, Times, every
 from .shapes import shapes
 
 EXPERT_RANKS = (2, 4, 8)
@@ -84,22 +86,46 @@ class Ledger:
 
 
 def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
-    """The ledger of an architecture, its shapes for `batch_size` sequences of train_length; nothing is allocated."""
-    model = build(model_spec, device="meta")
-    components = by_component(model)
-    params = sum(components.values())
-    longest = model_spec.deploy_length
+    """The ledger of an architecture, its shapes for `batch_size` sequences of train_length; nothing is allocated.
+
+    Of each kind of layer three are built, where there are more: the second and the last of them cost the same, or
+    all are.
+    """
+    few = Sample.of(model_spec)
+    model = build(few, device="meta")
+    figures = _figures(model, few.times(LAST))
+    if figures != _figures(model, few.times(SECOND)):
+        figures = _figures(build(model_spec, device="meta"), every(model_spec))
+    return Ledger(**figures, shapes=shapes(model_spec, batch_size))
+
+
+def _figures(model: LanguageModel, times: Times) -> dict[str, Any]:
+    """What a model costs whose layers stand for so many each."""
+    spec, components = model.spec, by_component(model, times)
+    length, longest = spec.train_length, spec.deploy_length
+    layers: list[tuple[int, Any]] = [
+        (of, block) for name, tower in model.towers.items() for of, block in zip(times[name], tower.layers, strict=True)
+    ]
+    flops = sum(of * block.flops(length) for of, block in layers) + model.head.flops(length)
     last, before = model.new_state(1, longest), model.new_state(1, longest - 1)
-    return Ledger(
-        params=params,
-        active_params=active(model),
-        components=components,
-        flops_per_token=model.flops(model_spec.train_length) // model_spec.train_length,
-        state_bytes_per_token=last.bytes() - before.bytes(),
-        state_bytes=last.bytes(),
-        constant_state_bytes=_constant(model_spec, last, before),
-        dispatched_per_token=dispatched(model),
-        shapes=shapes(model_spec, batch_size),
+    held, earlier = _bytes(last, times[""]), _bytes(before, times[""])
+    return {
+        "params": sum(components.values()),
+        "active_params": active(model, times),
+        "components": components,
+        "flops_per_token": flops // length,
+        "state_bytes_per_token": held - earlier,
+        "state_bytes": held,
+        "constant_state_bytes": _constant(spec, last, before),
+        "dispatched_per_token": dispatched(model, times),
+    }
+
+
+def _bytes(state: State, times: Sequence[int]) -> int:
+    """The bytes of a state whose layers stand for so many each."""
+    made = {} if state.source is None else state.source.layers
+    return sum(of * layer.bytes() for of, layer in zip(times, state.layers, strict=True)) + sum(
+        times[index] * layer.bytes() for index, layer in made.items()
     )
 
 

@@ -82,6 +82,12 @@ class Forecaster:
         self.rows = self.division.rows(spec.rows)
         self._made: dict[int, Forecast] = {}
 
+    def recomputing(self) -> Forecaster:
+        """Those of the same run, were activations computed again in the backward pass: its update stays as it is."""
+        other = Forecaster(self.spec.model_copy(update={"activation_checkpointing": True}))
+        other._update = self._update
+        return other
+
     @property
     def chosen(self) -> int:
         """The rows at once that the run will have."""
@@ -107,8 +113,8 @@ class Forecaster:
         return sizes[low]
 
     def _of(self, micro: int) -> Forecast:
+        walked = self._walked(micro)  # first: it may be endless
         update, division = self._update, self.division
-        walked = self._walked(micro)
         passing = gathered(division, update.dense if division.experts else update.layer, update.ends)
         moments = [(stretch.name, share(division, update.between + stretch.peak) + passing) for stretch in walked]
         left = walked[-1].end  # gradients, and what autocast still holds

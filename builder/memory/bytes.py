@@ -24,6 +24,7 @@ class Bytes:
 
     @property
     def total(self) -> int:
+        """Bytes of all kinds together."""
         return sum(astuple(self))
 
     def __add__(self, other: Bytes) -> Bytes:

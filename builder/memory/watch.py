@@ -8,15 +8,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensorMode
 
 from builder.errors import ArchlabError
 
 from .bytes import Bytes
+from .replay import Replay
 
-MOST = 40_000
-"""Operations that are played: some seconds of them. A scan over a long text, without its kernel, has millions."""
+MOST = 15_000
+"""Operations that are played: a second of them. A scan over a long text, without its kernel, has millions."""
+
+_DEVICE = torch.ops.prim.device.default
+"""The question where a tensor is: no operation, and asked where torch can pass no error on."""
 
 
 class Endless(ArchlabError):
@@ -34,14 +38,16 @@ class Stretch:
 
     @property
     def change(self) -> Bytes:
+        """How much more is held at its end than at its start."""
         return self.end - self.start
 
     @property
     def rise(self) -> Bytes:
+        """How much more than at its start is held when most is."""
         return self.peak - self.start
 
 
-class Watch(FakeTensorMode):
+class Watch(Replay):
     """Torch's fake tensors, which choose their kernels by the device they pretend to be on, with a count of bytes.
 
     What is made counts as `label` until it is moved; a storage is counted from the operation that returns it to its
@@ -62,6 +68,8 @@ class Watch(FakeTensorMode):
         self._begin("start")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE:
+            return args[0].fake_device
         if self._inside:  # what torch makes to learn the shapes of a result is made by no kernel
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._played += 1
@@ -72,7 +80,7 @@ class Watch(FakeTensorMode):
             )
         self._inside = True
         try:
-            out = super().__torch_dispatch__(func, types, args, kwargs)
+            out = self.dispatch(func, types, args, kwargs)
         finally:
             self._inside = False
         if isinstance(out, Tensor):

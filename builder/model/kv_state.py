@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from .span import Span
+from .state import LayerState
 
 
-class KVState:
+class KVState(LayerState):
     """Keys and values of one attention layer, (B, K, R, E) each: allocated once, filled in place.
 
     Without a window R is `length`, and slot s lies in row s. With one only the last `window` slots are kept, in a ring

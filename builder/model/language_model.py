@@ -58,10 +58,12 @@ class LanguageModel(Tower):
 
     @property
     def vocab_size(self) -> int:
+        """Rows of the embedding: ids that may be read."""
         return self.embedding.num_embeddings
 
     @property
     def deploy_length(self) -> int:
+        """Tokens that a generation may reach, prompt and answer together."""
         return self.spec.deploy_length
 
     @property

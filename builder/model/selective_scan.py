@@ -26,6 +26,8 @@ def selective_scan(
     wide = torch.promote_types(x.dtype, torch.float32)
     x, dt, a, b, c = (v.to(wide) for v in (x, dt, a, b, c))
     state = x.new_zeros(len(x), *a.shape) if initial is None else initial.to(wide)
+    if not x.numel():  # the loops over chunks would run for nothing
+        return x, state
     with torch.autocast(x.device.type, enabled=False):
         return _Selective.apply(x, dt, a, b, c, state, starts, chunk or _chunk(x.shape[1]))  # type: ignore[return-value]
 

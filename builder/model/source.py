@@ -26,6 +26,7 @@ class CrossState:
         self._expected = batch * length * numbers * dtype.itemsize
 
     def bytes(self) -> int:
+        """Bytes held, or those that a source will take."""
         return self._expected if self.kept is None else sum(part.nbytes for part in self.kept)
 
 
@@ -77,12 +78,15 @@ class SourceState:
         return Source(None, self.positions, Mask(causal=False, real=self.real), states=self.layers)
 
     def bytes(self) -> int:
+        """Bytes of memory held."""
         return sum(layer.bytes() for layer in self.layers.values())
 
     def reorder(self, index: Tensor) -> None:
+        """Row b becomes the former row index[b], in place; index (B,) int64."""
         self._take(self, index)
 
     def picked(self, index: Tensor, gap: int = 0) -> SourceState:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
         other = SourceState({number: _like(layer) for number, layer in self.layers.items()})
         other._take(self, index)
         return other
@@ -92,9 +96,11 @@ class SourceState:
         return self.positions is not None
 
     def parted(self, mark: bool) -> bool:
+        """Whether `rewind` may keep some of the tokens since the mark."""
         return mark  # what was read since may be taken back in part, the source not
 
     def rewind(self, mark: bool, kept: int) -> None:
+        """Forgets the source that came after the mark."""
         if not mark:
             self.positions = self.real = None
             for layer in self.layers.values():

@@ -23,6 +23,8 @@ def ssd(
     wide = torch.promote_types(x.dtype, torch.float32)
     x, decay, b, c = (v.to(wide) for v in (x, decay, b, c))
     state = x.new_zeros(len(x), *x.shape[2:], b.shape[-1]) if initial is None else initial.to(wide)
+    if not x.numel():  # the loop over chunks would run for nothing
+        return x, state
     with torch.autocast(x.device.type, enabled=False):
         return _in_chunks(x, decay, b, c, state, starts, min(chunk, max(1, x.shape[1])))
 

@@ -61,6 +61,7 @@ class Job:
 
     @property
     def stop(self) -> Path:
+        """The file by which a sweep is asked to end."""
         return self.folder.path.parent / STOP
 
 

@@ -68,6 +68,7 @@ class SweepSpec(Section):
 
     @property
     def has_axes(self) -> bool:
+        """Whether anything is varied."""
         return bool(self.product or self.paired or self.listed or self.conditional)
 
     @field_validator("paired")

@@ -28,6 +28,7 @@ class Sealing:
         self._beside = ThreadPoolExecutor(1)  # hashes while the disk is written: neither holds Python's lock
 
     def write(self, data: Any) -> int:
+        """Writes on, and adds to what the seal is of."""
         view = memoryview(data).cast("B")
         if len(view) < 2:
             view = memoryview(self._held + bytes(view))

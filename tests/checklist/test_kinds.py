@@ -161,3 +161,10 @@ def test_classes_are_counted_against_labels(tmp_path, classes, status):
         finding for finding in report.findings if finding.path == "model.head.n_classes" and finding.section == 6
     ]
     assert told.status == status and (status == "PASS" or told.fix == "model.head.n_classes=3")
+
+
+def test_an_objective_that_forgets_where_documents_end_is_seen(configs):
+    config = copy.deepcopy(configs["two"])
+    for packing, paths in (("documents", ["data.packing"]), ("padded", [])):
+        config["data"]["packing"] = packing
+        assert [finding.path for finding in check(load(config)).failures] == paths

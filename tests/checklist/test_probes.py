@@ -64,11 +64,91 @@ class Hides(GQA):
         return super().forward(x, replace(ctx, mask=ctx.mask.within(2)))
 
 
+class Wider(GQA):
+    """Says that it sees two tokens, and sees three."""
+
+    def sees(self, mask):
+        return mask.within(2)
+
+    def look(self, q, k, v, ctx, span=None):
+        self.sees = lambda mask: mask.within(3)
+        seen = super().look(q, k, v, ctx, span)
+        del self.sees
+        return seen
+
+
+class ShortRing(GQA):
+    """Keeps one slot less than its window reads."""
+
+    def new_state(self, batch, max_length, **like):
+        window, self.window = self.window, 2
+        state = super().new_state(batch, max_length, **like)
+        self.window = window
+        return state
+
+    def sees(self, mask):
+        return mask.within(3)
+
+
 class SeesPads(GQA):
     """Ignores the padding mask."""
 
     def forward(self, x, ctx):
         return super().forward(x, replace(ctx, mask=replace(ctx.mask, real=None)))
+
+
+class SeesOtherDocuments(GQA):
+    """Ignores the documents of a packed row."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=replace(ctx.mask, segments=None)))
+
+
+class SeesNothing(GQA):
+    """Has no key for any query but the first."""
+
+    def sees(self, mask):
+        return mask.within(0)
+
+
+class StaysInPlace(GQA):
+    """Keeps its rows where they are when those of the state change places."""
+
+    def new_state(self, *given, **like):
+        state = super().new_state(*given, **like)
+        state.reorder = lambda index: None
+        return state
+
+
+class Modest(GQA):
+    """Has a state that says it takes half of what it does."""
+
+    def new_state(self, *given, **like):
+        state = super().new_state(*given, **like)
+        state.bytes = lambda: state.keys.nbytes
+        return state
+
+
+class PlacedRoPE(RoPE):
+    """Writes its place into a query, beside turning it."""
+
+    def rotate(self, x, positions):
+        return super().rotate(x, positions) + 0.1 * positions.ids[..., None, None].to(x.dtype)
+
+
+class SilentSines(Sinusoidal):
+    """Writes nothing into the tokens."""
+
+    def embed(self, x, positions):
+        return x
+
+
+class HalfAngles(RoPE):
+    """Turns by angles that were made in the dtype of the model (C09)."""
+
+    def rotate(self, x, positions):
+        angles = positions.ids[..., None, None].to(x.dtype) * torch.ones(x.shape[-1], dtype=x.dtype)
+        return x * angles.cos() + x.flip(-1) * angles.sin()
 
 
 class LateRoPE(RoPE):
@@ -127,7 +207,16 @@ FAULTS = {
     Forgets: (ATTENTION, [("FAIL", 3, "split")]),
     Alone: (ATTENTION, [("WARN", 2, "ignores token"), ("WARN", 2, "the whole model")]),
     Hides: (ATTENTION, [("WARN", 2, "ignores token"), ("WARN", 2, "the whole model")]),
-    SeesPads: (ATTENTION, [("FAIL", 3, "pads on the left")]),
+    Wider: (ATTENTION, [("FAIL", 2, "moves with token"), ("FAIL", 2, "the whole model")]),
+    ShortRing: (ATTENTION, [("FAIL", 3, "split")]),
+    SeesPads: (ATTENTION, [("FAIL", 3, "pads on the left"), ("FAIL", 2, "padded: the output at")]),
+    SeesOtherDocuments: (ATTENTION, [("FAIL", 2, "layer, packed"), ("FAIL", 2, "the whole model, packed")]),
+    SeesNothing: (ATTENTION, [("FAIL", 2, "the query at 0 sees no key")]),
+    StaysInPlace: (ATTENTION, [("FAIL", 3, "three rows become")]),
+    Modest: (ATTENTION, [("FAIL", 1, "bytes of state stated")]),
+    PlacedRoPE: (POSITION, [("FAIL", 3, "all positions 3 further")]),
+    SilentSines: (POSITION, [("FAIL", 3, "all positions 3 further")]),
+    HalfAngles: (POSITION, [("FAIL", 4, "angles in bfloat16 (cos) at positions.model")]),
     LateRoPE: (POSITION, [("FAIL", 3, "split")]),
     LateSines: (POSITION, [("FAIL", 3, "split")]),
     CountsPads: (POSITION, [("FAIL", 3, "pads on the left")]),
@@ -192,6 +281,21 @@ def test_every_component_there_is_passes_its_probes(judge, room):
     for name in choices.mixers(room) if room == "attention" else registry.names(room):
         report = judge({f"model.{room}": choices.slot(room, name)}, probes=True)
         assert report.ok and report.counts["WARN"] == 0, f"{name}\n{report}"
+
+
+def test_a_bag_of_words_is_told(judge):
+    encoder = {"model.kind": "encoder", "objective": {"name": "masked"}}
+    for position, status in (("none", "WARN"), ("rope", "PASS")):
+        report = judge({POSITION: {"name": position}, **encoder}, probes=True)
+        (told,) = [finding for finding in report.findings if "each other's place" in finding.found]
+        assert told.status == status
+
+
+def test_the_layer_whose_state_is_wrong_is_named(plant, judge):
+    plant("attention", "planted")(Forgets)
+    slots = {"model.local": {"name": "planted", "n_heads": 4}, "model.pattern": ["attention+ffn", "local+ffn"]}
+    report = judge(slots, probes=True)
+    assert [f.path for f in report.failures if "split" in f.found] == ["model.local"]
 
 
 @pytest.mark.parametrize("kernel", registry.names("kernel"))

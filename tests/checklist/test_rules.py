@@ -49,6 +49,11 @@ BROKEN = {
         ("WARN", 1, "model.pattern", "5 layers", "model.n_layers=6"),
         {"model.pattern": ["attention+ffn", "attention"], "model.n_layers": 6},
     ),
+    "layers of one set of weights, of which the first has no norm": (
+        {"model.shared": ["attention+ffn"], "model.block": {"name": "pre_norm", "first_norm": False}},
+        ("FAIL", 4, "model.shared", "wired in 2 ways", "model.shared=[]"),
+        {"model.shared": [], "model.block": {"name": "pre_norm", "first_norm": False}},
+    ),
     "a learned table shorter than training": (
         {"model.position": LEARNED | {"length": 100}},
         ("FAIL", 3, "model.position.length", "100 positions", "length=128"),

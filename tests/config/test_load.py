@@ -59,8 +59,8 @@ def test_a_key_that_no_one_reads_is_refused_and_the_right_one_named(
     assert found[key].fix == f"did you mean {meant}?"
 
 
-def test_a_key_like_no_other_gets_no_suggestion(edited: Edit, refused: Refused):
-    assert refused(edited({"model.zzzzzz": 1}))["model.zzzzzz"].fix == ""
+def test_a_key_like_no_other_is_to_be_left_out(edited: Edit, refused: Refused):
+    assert refused(edited({"model.zzzzzz": 1}))["model.zzzzzz"].fix == "leave model.zzzzzz out"
 
 
 @pytest.mark.parametrize(
@@ -176,12 +176,13 @@ def test_a_pattern_is_a_list_of_names(pattern: Any, edited: Edit, refused: Refus
 def test_a_slot_is_a_mapping(slot: str, value: Any, edited: Edit, refused: Refused):
     problem = refused(edited({slot: value}))[slot]
     assert "{name: ..., its own knobs}" in problem.rule
-    assert problem.fix == (f"{slot.replace('.', '/')}=gqa" if value == "gqa" else f"{slot}.name=...")
+    named = value == "gqa" and slot == "model.attention"
+    assert problem.fix == ("model/attention=gqa" if named else f"{slot}.name=...")
 
 
 def test_a_wrong_name_lists_the_right_ones(edited: Edit, refused: Refused):
     problem = refused(edited({"model.norm.name": "rmsnormm"}))["model.norm.name"]
-    assert problem.fix == "write rmsnorm" and "layernorm, nonparametric, rmsnorm" in problem.rule
+    assert problem.fix == "model.norm.name=rmsnorm" and "layernorm, nonparametric, rmsnorm" in problem.rule
 
 
 @pytest.mark.parametrize("key", ["model", "model.d_model", "model.norm", "model.attention.n_heads", "seed", "trainer"])

@@ -21,7 +21,7 @@ ALONE = "it must transform each position alone"
 BROKEN = {
     "a gate without a shared expert": (
         {"shared_gate": True},
-        {"shared_gate": ("true", "no shared expert", "shared={name: glu}")},
+        {"shared_gate": ("true", "no shared expert", "shared_gate=false")},
         {"shared_gate": True, "shared": GLU},
     ),
     "an overflow without a capacity": (
@@ -90,7 +90,7 @@ BROKEN = {
     ),
     "a misspelt router": (
         {"router": {"name": "tpk"}},
-        {"router.name": ("'tpk'", "topk", "write topk")},
+        {"router.name": ("'tpk'", "topk", "router.name=topk")},
         {"router": {"name": "topk"}},
     ),
     "no experts": ({"n_experts": 0}, {"n_experts": ("0", "greater than 0", "")}, {"n_experts": 1}),

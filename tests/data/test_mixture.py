@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from builder.compose import compose
 from builder.data import TrainBatches, ValBatches
 from builder.data.samples.mixed import BLOCK, Mixed, shares
-from builder.errors import ArchlabError
+from builder.errors import ArchlabError, ConfigError
 from builder.load import load
 from tests.data.runs import config, prepared, said
 
@@ -140,3 +140,28 @@ def test_a_mixture_of_one_is_its_source(home):
     source = alone(home, "small").train
     mixed = Mixed([source], [1.0])
     assert torch.equal(mixed.picks(5, 7, 64), source.picks(5, 7, 64))
+
+
+@pytest.mark.parametrize(
+    ("override", "path", "rule", "fix"),
+    [
+        (
+            "+data.sources.docs.val_fractoin=0.2",
+            "data.sources.docs.val_fractoin",
+            "keys: name, val_fraction",
+            "did you mean data.sources.docs.val_fraction?",
+        ),
+        (
+            "+data.sources.mine={name: text, pathh: x}",
+            "data.sources.mine.pathh",
+            "keys: name, val_fraction, split, packing, path",
+            "did you mean data.sources.mine.path?",
+        ),
+        ("+data.sources.mine=python_docs", "data.sources.mine", "a slot is {name: ...", "data.sources.mine.name=..."),
+    ],
+)
+def test_a_wrong_key_of_a_source_is_told_with_the_right_ones(override, path, rule, fix):
+    with pytest.raises(ConfigError) as caught:
+        load(compose(["data=mixture", override]))
+    (problem,) = (problem for problem in caught.value.problems if problem.path == path)
+    assert rule in problem.rule and problem.fix == fix

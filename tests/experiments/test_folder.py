@@ -158,7 +158,7 @@ def test_a_root_that_cannot_hold_a_folder(home, tmp_path):
     ("wrong", "said"),
     [
         ("model.vocab_size=100", r"the checklist fails at .*model\.vocab_size"),
-        ("sample.max_new_tokens=40", r"^sample\.max_new_tokens: found prompt 4 \+ max_new_tokens 40 = 44 tokens"),
+        ("sample.max_new_tokens=40", r"the checklist fails at .*sample\.max_new_tokens"),
     ],
 )
 def test_what_fails_before_the_first_step_leaves_no_folder(tmp_path, wrong, said):

@@ -3,12 +3,15 @@
 import pytest
 
 from builder import compose, load
+from builder.checklist.report import Report
 from builder.experiments.sheet import sheet
+from builder.finding import Finding, Status
 from builder.ledger import ledger
 
 SMALL = ["model.d_model=32", "model.n_layers=3", "model.attention.n_heads=4", "model.ffn.d_ff=48"]
 LOCAL = ["model/attention@model.local=gqa", "model.local.n_heads=2", "model.local.n_kv_heads=1"]
 LOCAL += ["model.pattern=[local+ffn,attention+ffn]"]
+REPORT = Report((Finding(Status.WARN, 3, "model.position", "theta 1e4", "a rule", "a fix"),))
 
 
 @pytest.fixture
@@ -17,7 +20,7 @@ def written():
 
     def write(*overrides: str) -> str:
         spec = load(compose([*SMALL, *overrides]))
-        return sheet(spec, ledger(spec.model))
+        return sheet(spec, ledger(spec.model), REPORT)
 
     return write
 

@@ -101,6 +101,7 @@ def test_biases_that_vanish_are_seen(tiny, ids, name, monkeypatch):
 def test_a_scaling_is_composed_and_passes_the_checklist(scaling):
     lists = [f"model.position.scaling.{key}=[{','.join(map(str, range(1, 17)))}]" for key in LISTS]
     chosen = [f"model/scaling@model.position.scaling={scaling}", "model.deploy_length=256"]
+    chosen += ["model.position.scaling.original_length=128"]  # that of an earlier training, without it
     spec = load(compose([*chosen, *(lists if scaling == "longrope" else ())]))
     assert spec.model.position.scaling.name == scaling
     report = check(spec)

@@ -17,6 +17,7 @@ from builder.spec import ModelSpec
 
 LENGTH = 10
 """Tokens that a probe reads."""
+_VOCABULARY = 40
 _WIDE = 0.2  # most faults pass unseen at the small or zero values that parameters start from
 
 
@@ -39,8 +40,9 @@ class Specimen:
         return output.logits if per_position else output.hidden
 
 
-def shrink(spec: ModelSpec) -> ModelSpec:
-    """The same options on a small model: each kind of layer once or twice, narrow, with few tokens."""
+def shrink(spec: ModelSpec, specials: int = 0) -> ModelSpec:
+    """The same options on a small model: each kind of layer once or twice, narrow, with few tokens, and rows for so
+    many special ones."""
     site = spec.site(0)
     shared = {slot: getattr(spec, slot) for slot in ("norm", "block", "position", "init", "head")}
     small: dict[str, Any] = {slot: config.shrink(site) for slot, config in (spec.slots | shared).items()}
@@ -50,7 +52,7 @@ def shrink(spec: ModelSpec) -> ModelSpec:
         "d_model": 32,
         "n_layers": _layers(spec),
         "pattern": tuple(spec.kinds),
-        "vocab_size": 40,
+        "vocab_size": _VOCABULARY + specials,
         "train_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),
         "deploy_length": max(LENGTH, min(spec.train_length, 2 * LENGTH)),
     }
@@ -62,12 +64,29 @@ def _layers(spec: ModelSpec) -> int:
     return 2 * len(spec.kinds) if spec.shared else max(2, len(spec.kinds))
 
 
-def specimen(spec: ModelSpec) -> Specimen:
+def specimen(spec: ModelSpec, specials: int = 0) -> Specimen:
     """A small copy of the model, every parameter from N(0, 0.2^2), and tokens to read: the same at each call."""
     generator = torch.Generator().manual_seed(0)
-    model = assemble(shrink(spec)).to(torch.float64).eval()  # drawn here, so that a missing role is told and not met
+    model = (
+        assemble(shrink(spec, specials)).to(torch.float64).eval()
+    )  # drawn here, so that a missing role is told and not met
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.normal_(0.0, _WIDE, generator=generator)
     tokens, source = torch.randint(0, model.vocab_size, (2, 1, LENGTH), generator=generator)  # (1, T) each
     return Specimen(model, tokens, None if spec.encoder is None else source)
+
+
+def path_of(model: LanguageModel, name: str) -> str:
+    """The config path of what a module or parameter of the model belongs to, such as layers.3.mixer.q.weight."""
+    within, _, rest = name.partition(".")
+    tower = model.towers.get(within, model)
+    first, _, rest = (name if tower is model else rest).partition(".")
+    if first == "positions":
+        scheme = rest.partition(".")[0]
+        return "model.position" if scheme == "model" else f"model.{scheme}.position"
+    if first != "layers":
+        return f"model.{first}"
+    index, _, part = rest.partition(".")
+    slot = tower.spec.layers[int(index)].part(part.partition(".")[0])
+    return "model.block" if slot is None else f"model.{slot.slot}"

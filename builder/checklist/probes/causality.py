@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,11 +13,11 @@ from builder.components.attention import Mixer
 from builder.finding import Finding, Status
 from builder.model.context import Aux, Context
 from builder.model.mask import Mask
-from builder.model.positions import Positions, count
+from builder.model.positions import Positions, count, count_real, count_within
 from builder.model.source import Source
 from builder.model.tower import Tower
 
-from . import Specimen
+from . import LENGTH, Specimen
 
 FAINT = 1e-13
 """The part of the largest output that a token which is seen moves at least: a state that decays fast forgets most of
@@ -25,54 +26,104 @@ _PREFIX = 4
 """Tokens of the prefix, in a model that has one."""
 _HIDDEN = 3
 """Tokens of a source that are padding, where it is seen whether they are read."""
+_PLACE = torch.arange(LENGTH)[None]  # (1, T)
+_FIX = "another mixer in this slot, or one that reads ctx.mask"
+
+
+@dataclass(frozen=True)
+class Row:
+    """What a pass is told of its row of tokens, by the model's own words, each (1, T); `what` says it in words."""
+
+    what: str
+    told: dict[str, Tensor]
+
+    @property
+    def real(self) -> Tensor:
+        """Which outputs are asked for: those of pads say nothing, (T,) bool."""
+        return self.told.get("attention_mask", torch.ones(1, LENGTH, dtype=torch.bool))[0]
+
+    def of(self, rows: int) -> dict[str, Tensor]:
+        """The same for so many rows."""
+        return {name: value.expand(rows, -1) for name, value in self.told.items()}
+
+    def mask(self, causal: bool, rows: int) -> Mask:
+        """The mask that is declared of it."""
+        told = self.of(rows)
+        real, segments, prefix = (told.get(name) for name in ("attention_mask", "segments", "prefix"))
+        return Mask(causal=causal, prefix=prefix, real=real, segments=segments)
+
+    @property
+    def positions(self) -> Positions:
+        """Where its tokens stand."""
+        if "segments" in self.told:
+            return Positions(count_within(self.told["segments"]))
+        if "attention_mask" in self.told:
+            return Positions(count_real(self.told["attention_mask"]))
+        return Positions(count(LENGTH, 0, torch.device("cpu")))
+
+
+_PLAIN = Row("", {})
+_PADDED = Row("padded", {"attention_mask": (_PLACE >= 2) & (_PLACE < LENGTH - 1)})
+_PACKED = Row("packed", {"segments": 1 + (_PLACE >= LENGTH // 2)})
+_PREFIXED = Row(f"{_PREFIX} of them a prefix", {"prefix": _PLACE < _PREFIX})
 
 
 def prove(specimen: Specimen) -> Iterator[Finding]:
     """The reach of each kind of layer of each tower, and of the whole model, against the declared mask."""
     for name, tower in specimen.model.towers.items():
-        for prefix in (False, True) if tower.spec.prefix else (False,):
-            yield from _tower(specimen, name, tower, prefix)
+        yield from _tower(specimen, name, tower, (_PLAIN, _PADDED) if name else (_PLAIN, _PADDED, _PACKED))
+        if tower.spec.prefix:
+            yield from _tower(specimen, name, tower, (_PREFIXED,))
     if specimen.source is not None:
         yield from _source(specimen, specimen.source)
 
 
-def _tower(specimen: Specimen, name: str, tower: Tower, prefix: bool) -> Iterator[Finding]:
-    mask = _mask(specimen, tower, prefix)
-    declared = [_declared(specimen, tower, index, mask) for index in range(len(tower.layers))]
-    behind = f", {_PREFIX} of them a prefix" if prefix else ""
+def _tower(specimen: Specimen, name: str, tower: Tower, rows: Sequence[Row]) -> Iterator[Finding]:
     where = f" of the {name}" if name else ""
     for kind, alike in tower.spec.kinds.items():
-        index = alike[0].index
-        change = _layer_reach(specimen, tower, index, mask)
-        yield _judge(f"each {kind} layer{where}{behind}", change, declared[index], specimen.tolerance)
-    whole = torch.eye(specimen.tokens.shape[1], dtype=torch.bool)
-    for seen in declared:
-        whole = (seen.long() @ whole.long()) > 0  # what a layer sees of what the layers before it saw
-    reach = _model_reach(specimen, prefix) if not name else _tower_reach(specimen, tower)
-    yield _judge(f"the whole {name or 'model'}{behind}", reach, whole, specimen.tolerance)
+        index, path, what = alike[0].index, f"model.{alike[0].mixer.slot}", f"each {kind} layer{where}"
+        judged = [_blank(what, path, row, _seen(tower, index, row)) for row in rows]
+        if not any(judged):
+            reach = [_layer_reach(specimen, tower, index, row) for row in rows]
+            judged = [
+                _judge(what, row, change, _declared(tower, index, row), specimen.tolerance, path)
+                for row, change in zip(rows, reach, strict=True)
+            ]
+        yield from _together([finding for finding in judged if finding], what, rows, path)
+    judged = []
+    for row in rows:
+        whole = torch.eye(LENGTH, dtype=torch.bool)
+        for index in range(len(tower.layers)):  # what a layer sees of what the layers before it saw
+            whole = (_declared(tower, index, row).long() @ whole.long()) > 0
+        reach = _model_reach(specimen, row) if not name else _tower_reach(specimen, tower, row)
+        judged.append(_judge(f"the whole {name or 'model'}", row, reach, whole, specimen.tolerance))
+    yield from _together(judged, f"the whole {name or 'model'}", rows, "model.pattern")
 
 
-def _mask(specimen: Specimen, tower: Tower, prefix: bool) -> Mask:
-    """What the tower declares of a pass over the specimen's tokens."""
-    within = torch.arange(specimen.tokens.shape[1])[None] < _PREFIX if prefix else None  # (1, T)
-    return Mask(causal=tower.spec.causal, prefix=within)
+def _together(judged: Sequence[Finding], what: str, rows: Sequence[Row], path: str) -> Iterator[Finding]:
+    """Those that are no PASS; where all are, one for all kinds of rows."""
+    wrong = [finding for finding in judged if finding.status is not Status.PASS]
+    yield from wrong
+    if not wrong:
+        said = ", ".join(row.what for row in rows if row.what)
+        others = f", {said}" if _PLAIN not in rows else f", of rows that are plain, {said}"
+        rule = "proven: each token was changed, and just the outputs that may see it moved"
+        yield Finding(Status.PASS, 2, path, f"{what} sees what its mask shows{others}", rule)
 
 
 @torch.no_grad()
-def _model_reach(specimen: Specimen, prefix: bool) -> Tensor:
+def _model_reach(specimen: Specimen, row: Row) -> Tensor:
     """change[i, j]: how far the output at i moves when token j changes, as a part of the largest; (T, T)."""
     rows = _changed(specimen, specimen.tokens)
-    beside = specimen.beside(len(rows))
-    if prefix:
-        beside["prefix"] = (torch.arange(rows.shape[1]) < _PREFIX).expand(len(rows), -1)
+    beside = specimen.beside(len(rows)) | row.of(len(rows))
     return _change(specimen.out(specimen.model(rows, **beside)))
 
 
 @torch.no_grad()
-def _tower_reach(specimen: Specimen, tower: Tower) -> Tensor:
+def _tower_reach(specimen: Specimen, tower: Tower, row: Row) -> Tensor:
     """The same for what an encoder makes of its source."""
     rows = _changed(specimen, specimen.tokens)
-    return _change(tower(rows, None, None, Aux()).hidden)
+    return _change(tower(rows, row.of(len(rows)).get("attention_mask"), None, Aux()).hidden)
 
 
 def _changed(specimen: Specimen, tokens: Tensor) -> Tensor:
@@ -84,25 +135,20 @@ def _changed(specimen: Specimen, tokens: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def _layer_reach(specimen: Specimen, tower: Tower, index: int, mask: Mask) -> Tensor:
+def _layer_reach(specimen: Specimen, tower: Tower, index: int, row: Row) -> Tensor:
     """The same for one layer by itself, on random vectors."""
-    rows, read = (
-        _vectors(specimen, tower),
-        _vectors(specimen, tower, seed=2)[:1].expand(specimen.tokens.shape[1] + 1, -1, -1),
-    )
-    if mask.prefix is not None:
-        mask = replace(mask, prefix=mask.prefix.expand(len(rows), -1))
-    return _change(tower.layers[index](rows, _at(tower, index, mask, read)))
+    rows = _vectors(specimen, tower)
+    read = _vectors(specimen, tower, seed=2)[:1].expand(len(rows), -1, -1)
+    mask = row.mask(tower.spec.causal, len(rows))
+    return _change(tower.layers[index](rows, _at(tower, index, mask, row.positions, read)))
 
 
 @torch.no_grad()
 def _reading_reach(specimen: Specimen, tower: Tower, index: int) -> Tensor:
     """change[i, j]: how far the output of one layer at i moves when vector j of what it reads changes; (T, S)."""
-    read, x = (
-        _vectors(specimen, tower),
-        _vectors(specimen, tower, seed=2)[:1].expand(specimen.tokens.shape[1] + 1, -1, -1),
-    )
-    return _change(tower.layers[index](x, _at(tower, index, Mask(causal=tower.spec.causal), read)))
+    read = _vectors(specimen, tower)
+    x = _vectors(specimen, tower, seed=2)[:1].expand(len(read), -1, -1)
+    return _change(tower.layers[index](x, _at(tower, index, Mask(causal=tower.spec.causal), _PLAIN.positions, read)))
 
 
 def _vectors(specimen: Specimen, tower: Tower, seed: int = 1) -> Tensor:
@@ -114,36 +160,33 @@ def _vectors(specimen: Specimen, tower: Tower, seed: int = 1) -> Tensor:
     return rows
 
 
-def _at(tower: Tower, index: int, mask: Mask, read: Tensor) -> Context:
+def _at(tower: Tower, index: int, mask: Mask, positions: Positions, read: Tensor) -> Context:
     """What one layer is told, with `read` for a source where it reads one."""
-    positions = Positions(count(read.shape[1], 0, read.device))
     ctx = Context(positions, positions, mask, tower.schemes[tower.slots[index]], aux=Aux())
     if index not in tower.crossed:
         return ctx
     slot = tower.crossed[index]
-    return replace(
-        ctx, source=Source(read, positions, Mask(causal=False), None if slot is None else tower.schemes[slot])
-    )
+    scheme: Any = None if slot is None else tower.schemes[slot]
+    return replace(ctx, source=Source(read, _PLAIN.positions, Mask(causal=False), scheme))
 
 
 @torch.no_grad()
 def _source(specimen: Specimen, source: Tensor) -> Iterator[Finding]:
     """Whether every output moves with every real token of the source, and with none that is padding."""
     model, tokens, length = specimen.model, specimen.tokens, source.shape[1]
+    everything = torch.ones(tokens.shape[1], length, dtype=torch.bool)
     for kind, alike in model.spec.kinds.items():
         if alike[0].index in model.crossed:
-            change, everything = (
-                _reading_reach(specimen, model, alike[0].index),
-                torch.ones(tokens.shape[1], length) > 0,
-            )
-            yield _judge(f"each {kind} layer, reading its source,", change, everything, specimen.tolerance)
+            change = _reading_reach(specimen, model, alike[0].index)
+            yield _judge(f"each {kind} layer, reading its source,", _PLAIN, change, everything, specimen.tolerance)
     rows = _changed(specimen, source)  # (S + 1, S)
     for hidden in (0, _HIDDEN):
         real = (torch.arange(length) < length - hidden).expand(len(rows), -1)  # (S + 1, S)
         output = model(tokens.expand(len(rows), -1), source=rows, source_mask=real)
         declared = real[:1].expand(tokens.shape[1], -1)  # (T, S)
         what = "the whole source" if not hidden else f"a source that ends in {hidden} pads"
-        yield _judge(f"the model, reading {what}", _change(specimen.out(output)), declared, specimen.tolerance)
+        change = _change(specimen.out(output))
+        yield _judge(f"the model, reading {what},", _PLAIN, change, declared, specimen.tolerance)
 
 
 def _change(out: Tensor) -> Tensor:
@@ -151,23 +194,43 @@ def _change(out: Tensor) -> Tensor:
     return change.nan_to_num(nan=torch.inf).T  # (T, T changed); NaN has moved
 
 
-def _declared(specimen: Specimen, tower: Tower, index: int, mask: Mask) -> Tensor:
-    """What layer `index` may see by the mask, and itself through the residual stream; (T, T) bool."""
-    length = specimen.tokens.shape[1]
+def _seen(tower: Tower, index: int, row: Row) -> Tensor:
+    """What layer `index` may see by the mask, (T, T) bool."""
     mixer: Mixer = tower.layers[index].get_submodule("mixer")  # type: ignore[assignment]
-    seen = mixer.sees(mask).dense(length, length, torch.device("cpu"))[0, 0]
-    return seen | torch.eye(length, dtype=torch.bool)
+    return mixer.sees(row.mask(tower.spec.causal, 1)).dense(LENGTH, LENGTH, torch.device("cpu"))[0, 0]
 
 
-def _judge(what: str, change: Tensor, declared: Tensor, tolerance: float) -> Finding:
-    leaks = (~declared & (change > tolerance)).nonzero().tolist()
-    blind = (declared & (change <= FAINT)).nonzero().tolist()
+def _declared(tower: Tower, index: int, row: Row) -> Tensor:
+    """The same, and itself through the residual stream."""
+    return _seen(tower, index, row) | torch.eye(LENGTH, dtype=torch.bool)
+
+
+def _blank(what: str, path: str, row: Row, seen: Tensor) -> Finding | None:
+    """The failure of a layer by whose mask some real query sees no key at all."""
+    blank = (~seen.any(-1) & row.real).nonzero().flatten().tolist()
+    if not blank:
+        return None
+    found = f"{_worded(what, row)}: the query at {blank[0]} sees no key ({len(blank)} such queries)"
+    return Finding(Status.FAIL, 2, path, found, "every real query sees at least one key (chapter 3.3)", _FIX)
+
+
+def _judge(
+    what: str, row: Row, change: Tensor, declared: Tensor, tolerance: float, path: str = "model.pattern"
+) -> Finding:
+    what = _worded(what, row)
+    leaks = (~declared & (change > tolerance) & row.real[:, None]).nonzero().tolist()
+    blind = (declared & (change <= FAINT) & row.real[:, None]).nonzero().tolist()
     if leaks:
         found = f"{what}: the output at {leaks[0][0]} moves with token {leaks[0][1]} ({len(leaks)} such pairs)"
         rule = "no output moves with a token that its mask hides: this one reads its own targets"
-        return Finding(Status.FAIL, 2, "model.pattern", found, rule, "the mixer must read ctx.mask")
+        return Finding(Status.FAIL, 2, path, found, rule, _FIX)
     if blind:
         found = f"{what}: the output at {blind[0][0]} ignores token {blind[0][1]} ({len(blind)} such pairs)"
-        return Finding(Status.WARN, 2, "model.pattern", found, "every output moves with each token that its mask shows")
+        rule = "every output moves with each token that its mask shows"
+        return Finding(Status.WARN, 2, path, found, rule, "sees(mask) of the mixer is to say what it reads")
     rule = "proven: each token was changed, and just the outputs that may see it moved"
-    return Finding(Status.PASS, 2, "model.pattern", f"{what} sees what its mask shows", rule)
+    return Finding(Status.PASS, 2, path, f"{what} sees what its mask shows", rule)
+
+
+def _worded(what: str, row: Row) -> str:
+    return f"{what}, {row.what}" if row.what else what

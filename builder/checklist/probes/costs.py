@@ -1,9 +1,9 @@
-"""Whether the FLOPs that components state are those of a run: matrix products are counted while the specimen runs."""
+"""Whether the FLOPs and bytes that components state are those of a run: products are counted, and states weighed."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -19,7 +19,13 @@ from . import Specimen
 
 @torch.no_grad()
 def prove(specimen: Specimen) -> Iterator[Finding]:
-    """The FLOPs stated for a sequence against those counted."""
+    """The FLOPs stated for a sequence against those counted, and the bytes of each state against its tensors."""
+    yield _flops(specimen)
+    if specimen.model.spec.causal:
+        yield from _state(specimen)
+
+
+def _flops(specimen: Specimen) -> Finding:
     model = copy.deepcopy(specimen.model)
     for attention in (module for module in model.modules() if isinstance(module, Attention)):
         attention.kernels = kernels("eager")  # the reference multiplies what the formula says and nothing beside it
@@ -29,10 +35,44 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     if stated != counter.total:
         found = f"{stated:,} FLOPs stated, {counter.total:,} counted on a small copy"
         rule = "each part states the FLOPs of what it multiplies, so that runs are compared at their true cost"
-        yield Finding(Status.FAIL, 1, "model", found, rule, "add what is missing to the `flops` of the component")
-    else:
-        found = f"FLOPs of a small copy: {counter.total:,}, as stated"
-        yield Finding(Status.PASS, 1, "model", found, "proven: every matrix product of a run was counted")
+        return Finding(
+            Status.FAIL, 1, "model", found, rule, "a component whose `flops` are those of what it multiplies"
+        )
+    found = f"FLOPs of a small copy: {counter.total:,}, as stated"
+    return Finding(Status.PASS, 1, "model", found, "proven: every matrix product of a run was counted")
+
+
+def _state(specimen: Specimen) -> Iterator[Finding]:
+    """What the state of a whole sequence holds, layer by layer, against what its `bytes` say."""
+    model = specimen.model
+    state = model.new_state(1, specimen.tokens.shape[1])
+    model(specimen.tokens, state=state, **specimen.beside())
+    wrong = False
+    for kind, alike in model.spec.kinds.items():
+        layer = state.layers[alike[0].index]
+        stated, held = layer.bytes(), sum(tensor.nbytes for tensor in _tensors(layer, set()))
+        if stated != held:
+            wrong = True
+            found = f"each {kind} layer: {stated:,} bytes of state stated, {held:,} held by a small copy"
+            rule = "a state says how much memory it takes, so that a deployment can be planned"
+            fix = "a component whose state counts all that it keeps"
+            yield Finding(Status.FAIL, 1, f"model.{alike[0].mixer.slot}", found, rule, fix)
+    if not wrong:
+        found = f"state of a small copy: {state.bytes():,} bytes, as stated"
+        yield Finding(Status.PASS, 1, "model", found, "proven: every tensor that a layer keeps was weighed")
+
+
+def _tensors(held: Any, met: set[int]) -> Iterator[Tensor]:
+    """The tensors that an object holds, each once."""
+    if id(held) in met:
+        return
+    met.add(id(held))
+    if isinstance(held, Tensor):
+        yield held
+        return
+    inner = held.values() if isinstance(held, Mapping) else held if isinstance(held, list | tuple) else None
+    for part in vars(held).values() if inner is None and hasattr(held, "__dict__") else inner or ():
+        yield from _tensors(part, met)
 
 
 class Counter(TorchDispatchMode):

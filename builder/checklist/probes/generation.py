@@ -1,4 +1,4 @@
-"""Whether a state changes the answer: prefill and decode in any split, and padding, against one full pass."""
+"""Whether a state changes the answer: prefill and decode in any split, rows that change places, and padding."""
 
 from __future__ import annotations
 
@@ -10,33 +10,77 @@ from torch import Tensor
 
 from builder.finding import Finding, Status
 
-from . import Specimen
+from . import LENGTH, Specimen
 
-_SPLITS = ((1,) * 10, (4, 1, 1, 1, 1, 1, 1), (4, 3, 3), (9, 1))
+_SPLITS = ((1,) * LENGTH, (4, 1, 1, 1, 1, 1, 1), (4, 3, 3), (9, 1))
 _PADS = 3
+_AGAIN = torch.tensor([2, 0, 0])
+"""Which of three rows each becomes, as in beam search: one is lost, and one goes on twice."""
+_STATE = "another component here, or one whose state holds all that later outputs read"
 
 
 @torch.no_grad()
 def prove(specimen: Specimen) -> Iterator[Finding]:
-    """The largest difference over all splits, and the one that padding makes."""
+    """The largest difference over all splits, that which new places of rows make, and the one of padding."""
     if specimen.model.spec.causal:
         yield from _decoding(specimen)
     rule = "padding on either side changes nothing that is said of a real token"
     worst = max((_difference(*pair), side) for side, pair in _padded(specimen))
-    yield _judge(specimen, worst[0], f"{_PADS} pads {worst[1]}", rule)
+    fix = "a component that reads ctx.mask, and positions that count real tokens"
+    yield _judge(specimen, worst[0], f"{_PADS} pads {worst[1]}", rule, fix)
 
 
 def _decoding(specimen: Specimen) -> Iterator[Finding]:
     full = specimen.out(specimen.model(specimen.tokens, **specimen.beside()))  # (1, T, V)
     worst = max((_difference(_in_parts(specimen, split), full), split) for split in _SPLITS)
     rule = "prefill and decode in any split give the logits of the full pass"
-    yield _judge(specimen, worst[0], f"split {'+'.join(map(str, worst[1]))}", rule)
+    path = "model" if worst[0] <= specimen.tolerance else _first_apart(specimen, worst[1])
+    yield _judge(specimen, worst[0], f"split {'+'.join(map(str, worst[1]))}", rule, _STATE, path)
+    rule = "rows of a state that change places, as in beam search, go on as those that they have become"
+    fix = "reorder of its state must move all that it keeps"
+    yield _judge(specimen, _reordered(specimen), f"three rows become {_AGAIN.tolist()}", rule, fix)
     if specimen.model.spec.prefix:
         prefix = torch.arange(specimen.tokens.shape[1])[None] < _SPLITS[1][0]  # (1, T)
         full = specimen.out(specimen.model(specimen.tokens, prefix=prefix))
         rule = "a prefix that is prefilled as a whole, and decode behind it, give the logits of the full pass"
         difference = _difference(_in_parts(specimen, _SPLITS[1], prefix), full)
-        yield _judge(specimen, difference, f"a prefix of {_SPLITS[1][0]} tokens", rule)
+        yield _judge(specimen, difference, f"a prefix of {_SPLITS[1][0]} tokens", rule, _STATE)
+
+
+def _first_apart(specimen: Specimen, split: tuple[int, ...]) -> str:
+    """Where a split pass parts from the full one first: the slot of that layer, or what writes positions into it."""
+    model, heard = specimen.model, list[Tensor]()
+    stages = [model.embedding, *dict.fromkeys(model.layers)]
+    hooks = [stage.register_forward_hook(lambda _, given, out: heard.append(out)) for stage in stages]
+    try:
+        _in_parts(specimen, (LENGTH,))
+        full = [*heard]
+        heard.clear()
+        _in_parts(specimen, split)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    names = ["position", *(layer.mixer.slot for layer in model.spec.layers)]
+    told = zip(full, names, strict=False) if model.encoder is None else ()  # whose encoder is heard only once
+    for place, (whole, name) in enumerate(told):
+        if _difference(torch.cat(heard[place :: len(names)], dim=1), whole) > specimen.tolerance:
+            return f"model.{name}"
+    return "model"
+
+
+def _reordered(specimen: Specimen) -> float:
+    """How far three rows that change places half-way are from passes over what they have become."""
+    model, half = specimen.model, LENGTH // 2
+    rows = torch.cat([(specimen.tokens + row) % model.vocab_size for row in range(len(_AGAIN))])  # (B, T)
+    beside = specimen.beside(len(rows))
+    sources = {"source": (beside["source"] + torch.arange(len(rows))[:, None]) % model.vocab_size} if beside else {}
+    state = model.new_state(len(rows), LENGTH)
+    model(rows[:, :half], state=state, **sources)
+    state.reorder(_AGAIN)
+    become = torch.cat((rows[_AGAIN, :half], rows[:, half:]), dim=1)  # (B, T)
+    later = [specimen.out(model(become[:, at : at + 1], state=state)) for at in range(half, LENGTH)]
+    full = specimen.out(model(become, **{name: value[_AGAIN] for name, value in sources.items()}))
+    return _difference(torch.cat(later, dim=1), full[:, half:])
 
 
 def _in_parts(specimen: Specimen, split: tuple[int, ...], prefix: Tensor | None = None) -> Tensor:
@@ -89,9 +133,8 @@ def _difference(out: Tensor, full: Tensor) -> float:
     return difference if math.isfinite(difference) else math.inf  # NaN is equal to nothing
 
 
-def _judge(specimen: Specimen, difference: float, where: str, rule: str) -> Finding:
+def _judge(specimen: Specimen, difference: float, where: str, rule: str, fix: str, path: str = "model") -> Finding:
     found = f"relative difference {difference:.0e} ({where})"
     if difference > specimen.tolerance:
-        fix = "the state, or positions that don't count real tokens"
-        return Finding(Status.FAIL, 3, "model", found, rule, f"look at {fix}")
-    return Finding(Status.PASS, 3, "model", found, f"proven: {rule}")
+        return Finding(Status.FAIL, 3, path, found, rule, fix)
+    return Finding(Status.PASS, 3, path, found, f"proven: {rule}")

@@ -35,6 +35,21 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         yield Finding(Status.PASS, 4, "model.tie_embeddings", found, "proven on the built model, also after a cast")
 
 
+def after(model: LanguageModel) -> Iterator[Finding]:
+    """Whether what is tied still is, and what isn't has parted, after a step of the optimizer."""
+    if model.head.gives != "tokens":
+        return
+    table, rows = model.embedding.weight, model.head.get_parameter("weight")
+    tied, alike = model.spec.tie_embeddings, torch.equal(table, rows)
+    found = f"after a step: embedding and head are {'alike' if alike else 'apart'}"
+    if alike == tied and _one(table, rows) == tied:
+        yield Finding(Status.PASS, 4, "model.tie_embeddings", found, "proven with the run's own optimizer")
+    else:
+        rule = f"tie_embeddings is {str(tied).lower()}, and a step of the optimizer changes nothing about that"
+        fix = f"model.tie_embeddings={str(not tied).lower()}, or another optimizer"
+        yield Finding(Status.FAIL, 4, "model.tie_embeddings", found, rule, fix)
+
+
 def _one_table(*models: LanguageModel) -> Finding:
     held = all(_one(m.embedding.weight, m.encoder.embedding.weight) for m in models if m.encoder is not None)
     rule = "source and target are written in one vocabulary, and read one table"

@@ -125,7 +125,7 @@ class AttentionConfig(BaseConfig):
         try:
             kernels(value)
         except registry.UnknownName as error:
-            refuse("", value, f"{error}; names: null, {', '.join(error.valid)}", error.nearest or "null")
+            refuse("", value, f"{error}; names: null, {', '.join(error.valid)}", f"kernel={error.nearest or 'null'}")
         return value
 
     def shrink(self, site: Site) -> Self:

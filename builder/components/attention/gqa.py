@@ -79,7 +79,7 @@ class GQA(Attention):
             if self.n_heads % self.kv_heads:
                 fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
                 rule = f"n_kv_heads must divide n_heads={self.n_heads}: one of {', '.join(map(str, fitting))}"
-                refuse("n_kv_heads", self.n_kv_heads, rule, f"write n_kv_heads={min(fitting, key=self._distance)}")
+                refuse("n_kv_heads", self.n_kv_heads, rule, f"n_kv_heads={min(fitting, key=self._distance)}")
             return self
 
         def grows(self) -> Iterable[str]:

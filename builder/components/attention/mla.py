@@ -143,7 +143,10 @@ class MLA(Attention):
         position = config.position or site.position
         kept, usual = config.kv_rank + config.d_rope, 2 * config.n_heads * (config.d_head + config.d_rope)
         if misfit := position.component.misfit(position, config.d_rope):
-            yield Finding(Status.FAIL, 1, "d_rope", found, misfit, "an even d_rope, or another position scheme")
+            widths = range(config.d_rope, 2 * config.d_rope + 9)
+            wider = next((width for width in widths if not position.component.misfit(position, width)), None)
+            fix = "another position scheme" if wider is None else f"d_rope={wider}"
+            yield Finding(Status.FAIL, 1, "d_rope", found, misfit, fix)
         else:
             rule = f"{kept} numbers are kept a token, where multi-head attention keeps {usual}"
             status = Status.PASS if kept < usual else Status.WARN

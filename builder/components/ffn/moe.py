@@ -50,7 +50,8 @@ class _Alone(Room):
         return config if config.component.alone else self._refuse(config.name)
 
     def _refuse(self, name: str) -> NoReturn:
-        refuse("name", name, "it must transform each position alone, and this one looks at the others of a pass", "glu")
+        rule = "it must transform each position alone, and this one looks at the others of a pass"
+        refuse("name", name, rule, "name=glu")
 
 
 class Unroutable(ArchlabError, ValueError):
@@ -100,7 +101,7 @@ class MoE(FFN):
         def _its_parts_fit(self) -> Self:
             faults = []
             if self.shared_gate and self.shared is None:
-                faults.append(("shared_gate", True, "there is no shared expert to be gated", "shared={name: glu}"))
+                faults.append(("shared_gate", True, "there is no shared expert to be gated", "shared_gate=false"))
             if self.overflow != "drop" and not (self.capacity_factor or self.eval_capacity_factor):
                 rule = "nothing overflows without a capacity"
                 faults.append(("overflow", self.overflow, rule, "capacity_factor=1.25"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Self
 
+import torch
 from pydantic import Field, PositiveInt
 from torch import Tensor
 from torch.nn import functional as F
@@ -53,7 +54,9 @@ class Sentence(Head):
     def forward(self, hidden: Tensor, real: Tensor | None = None) -> Tensor:
         pooled = self.transformed(self.pooling(hidden, real))  # (B, D)
         pooled = pooled if self.map is None else self.map(pooled)  # (B, E)
-        return F.normalize(pooled, dim=-1) if self.normalise else pooled
+        if not self.normalise:
+            return pooled
+        return F.normalize(pooled.to(torch.promote_types(pooled.dtype, torch.float32)), dim=-1)
 
     def flops(self, tokens: int) -> int:
         maps = sum(2 * each.weight.numel() for each in (self.transform, self.map) if each is not None)

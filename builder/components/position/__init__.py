@@ -28,6 +28,8 @@ class Position(nn.Module, Component):
 
     needs_heads: ClassVar[bool] = False
     """Whether it is made for a number of heads; then all mixers that use it must have the same."""
+    relative: ClassVar[bool] = True
+    """Whether it tells distances alone, so that nothing changes when all positions move at once."""
     limit: int | None = None
     """The first position that doesn't exist for this scheme; None when there is no end."""
 
@@ -54,6 +56,11 @@ class Position(nn.Module, Component):
     def misfit(cls, config: Any, d_head: int) -> str | None:
         """The rule that heads of width `d_head` break, or None."""
         return None
+
+    @classmethod
+    def told(cls, config: Any, site: Site) -> str:
+        """The scheme in a few words, with what stretches it."""
+        return config.name
 
     @classmethod
     def check(cls, config: Any, site: Site) -> Iterable[Finding]:

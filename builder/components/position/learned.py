@@ -23,6 +23,7 @@ class Learned(Position):
     """x_p + P[p + offset], a table P (length + offset, D) of parameters (chapter 3.6; Gehring et al. 2017)."""
 
     roles = {"weight": "embedding"}
+    relative = False
 
     class Config(BaseConfig):
         """The knobs of a table.

@@ -22,11 +22,16 @@ class NoPosition(Position):
 
     @classmethod
     def check(cls, config: NoPosition.Config, site: Site) -> Iterable[Finding]:
-        if site.causal:
+        if site.causal and site.prefix:
+            rule = "a prompt is seen in both directions, so that one order of its tokens can't be told from another"
+            yield Finding(
+                Status.WARN, 3, "name", "none, with a prefix", rule, "model/position=rope, or model.prefix=false"
+            )
+        elif site.causal:
             rule = "order comes from the causal mask alone; nothing to run out of"
             yield Finding(Status.PASS, 3, "name", f"none, {reach(site)}", rule)
         else:
             rule = (
                 "without a mask or positions, attention can't tell one order of the tokens from another (chapter 3.6)"
             )
-            yield Finding(Status.FAIL, 3, "name", "none, bidirectional", rule, "choose a position scheme")
+            yield Finding(Status.FAIL, 3, "name", "none, bidirectional", rule, "name=rope, or another scheme")

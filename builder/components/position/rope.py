@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import torch
 from pydantic import Field, PositiveFloat
@@ -116,6 +116,13 @@ class RoPE(Position):
         return None if scaling is None else scaling.component.misfit(scaling, width)
 
     @classmethod
+    def told(cls, config: RoPE.Config, site: Site) -> str:
+        scaling: Any = config.scaling
+        if scaling is None:
+            return config.name
+        return f"{config.name} + {scaling.name} {scaling.stretched(site) / scaling.original(site):g}"
+
+    @classmethod
     def check(cls, config: RoPE.Config, site: Site) -> Iterable[Finding]:
         if config.scaling is not None:
             yield _stretched(config.scaling, site)
@@ -133,12 +140,21 @@ def _stretched(scaling: BaseConfig, site: Site) -> Finding:
     """The verdict on scaled frequencies."""
     original: int = scaling.original(site)  # type: ignore[attr-defined]
     stretched: int = scaling.stretched(site)  # type: ignore[attr-defined]
+    waits: bool = scaling.component.waits
     found = f"{scaling.name} from {original} to {stretched}, {reach(site)}"
     if site.deploy_length <= original:
         rule = "nothing is deployed past the original length, so there is nothing to stretch for"
         return Finding(Status.WARN, 3, "scaling", found, rule, "scaling=null, or a longer model.deploy_length")
     if site.deploy_length <= site.train_length:
         return Finding(Status.PASS, 3, "scaling", found, "every distance that is deployed was trained, so scaled")
+    if site.deploy_length <= stretched and original > site.train_length:
+        rule = f"it trains at {site.train_length} only: what lies past that is known from an earlier training, or not"
+        return Finding(Status.WARN, 3, "scaling", found, rule, f"model.train_length={original}")
+    if site.deploy_length <= stretched and not (waits or scaling.original_length):  # type: ignore[attr-defined]
+        rule = "training is stretched too, so that what lies past the train length stays as unseen as it was"
+        waiting = f"scaling={{name: dynamic, factor: {scaling.factor:g}}}"  # type: ignore[attr-defined]
+        fix = f"{waiting}, or scaling.original_length={original}, if it was trained at that length before, without it"
+        return Finding(Status.WARN, 3, "scaling", found, rule, fix)
     if site.deploy_length <= stretched:
         rule = "angles stay among those of the original length; whether the model reads that far, evaluation must tell"
         return Finding(Status.PASS, 3, "scaling", found, rule)

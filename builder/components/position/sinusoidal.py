@@ -24,6 +24,8 @@ class Sinusoidal(Position):
     In halves the sines stand before the cosines: PE(p, i) = sin(p w_i), PE(p, d / 2 + i) = cos(p w_i) (Marian).
     """
 
+    relative = False
+
     class Config(BaseConfig):
         """`theta` sets the longest wave, 2 pi theta positions; `pairing`, where a wave's sine and cosine stand."""
 

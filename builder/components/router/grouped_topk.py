@@ -54,8 +54,10 @@ class GroupedTopK(TopK):
     def judge(cls, config: Any, n_experts: int, top_k: int, site: Site) -> Iterable[Finding]:
         groups, top, each = config.n_groups, config.top_groups, n_experts // config.n_groups
         if n_experts % groups:
-            fitting = ", ".join(str(n) for n in range(1, n_experts + 1) if n_experts % n == 0)
-            yield _misfit("n_groups", groups, f"it must divide n_experts={n_experts}", f"one of {fitting}")
+            fitting = [n for n in range(1, n_experts + 1) if n_experts % n == 0]
+            rule = f"it must divide n_experts={n_experts}: one of {', '.join(map(str, fitting))}"
+            near = min(fitting, key=lambda n: abs(n - groups))
+            yield _misfit("n_groups", groups, rule, f"router.n_groups={near}")
         elif top > groups:
             yield _misfit("top_groups", top, f"at most the n_groups={groups} there are", f"router.top_groups={groups}")
         elif each < _BEST[config.group_score]:

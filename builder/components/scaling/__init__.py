@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import torch
 from pydantic import Field, PositiveInt
@@ -42,6 +42,10 @@ class Scaling(Component):
     Some depend on the length of the sequence. That is `reach`, the tokens that it may hold (Positions.reach), known
     before its first token and the same for prefill and decode, so that no cached key was turned at another speed.
     """
+
+    waits: ClassVar[bool] = False
+    """Whether sequences within the original length are turned alike whatever the factor: then training there stays
+    what it would be without one, and only what goes further is stretched."""
 
     def __init__(self, config: Any, site: Site):
         self.config = config

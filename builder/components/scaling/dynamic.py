@@ -18,6 +18,8 @@ class Dynamic(Scaling):
     at other speeds.
     """
 
+    waits = True
+
     class Config(ScalingConfig):
         """`factor` is reached for at lengths past `original_length`."""
 

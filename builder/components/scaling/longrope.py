@@ -24,6 +24,8 @@ class LongRoPE(Scaling):
     The list is chosen when the state is made: the same text in a longer state may be turned at other speeds.
     """
 
+    waits = True
+
     class Config(ScalingConfig):
         """The knobs of LongRoPE; each list has an entry for each pair of coordinates that is turned.
 

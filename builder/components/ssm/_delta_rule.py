@@ -17,6 +17,8 @@ def delta_rule(
     documents (B, T). All in one dtype, float32 or wider. With beta 0 and g 0 a token leaves the state as it is.
     """
     state = v.new_zeros(len(v), v.shape[2], k.shape[-1], v.shape[-1]) if state is None else state
+    if not v.numel():  # the loop over chunks would run for nothing
+        return v, state
     with torch.autocast(q.device.type, enabled=False):  # it would multiply in a lower dtype
         if q.shape[1] == 1 and starts is None:
             return _step(q[:, 0], k[:, 0], v[:, 0], log[:, 0], beta[:, 0], state)

@@ -79,7 +79,7 @@ class GatedDelta(SSM):
                 fitting = [n for n in range(1, self.n_heads + 1) if self.n_heads % n == 0]
                 rule = f"n_key_heads must divide n_heads={self.n_heads}: one of {', '.join(map(str, fitting))}"
                 near = min(fitting, key=lambda heads: abs(heads - self.key_heads))
-                faults.append(("n_key_heads", self.n_key_heads, rule, f"write n_key_heads={near}"))
+                faults.append(("n_key_heads", self.n_key_heads, rule, f"n_key_heads={near}"))
             if self.dt_min >= self.dt_max:
                 rule = f"less than dt_max={self.dt_max:g}"
                 faults.append(("dt_min", self.dt_min, rule, "dt_min=0.001 dt_max=0.1"))

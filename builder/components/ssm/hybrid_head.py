@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
-import torch
 from pydantic import PositiveFloat, field_validator
 from torch import Tensor
 
@@ -15,13 +14,13 @@ from builder.component import Room, Site, refuse
 from builder.components.attention import Mixer
 from builder.finding import Finding, Status
 from builder.model.context import Context
-from builder.model.mask import Mask
-from builder.model.state import LayerState
 from builder.registry import register
+
+from ._both import Both
 
 
 @register("ssm", "hybrid_head")
-class HybridHead(Mixer):
+class HybridHead(Both):
     """y = attention_out attention(attention_in x) + ssm_out ssm(ssm_in x)  (Dong et al. 2024, "Hymba"; Falcon-H1).
 
              +--> attention --+
@@ -70,9 +69,9 @@ class HybridHead(Mixer):
         )
         return read + carried  # (B, T, D)
 
-    def sees(self, mask: Mask) -> Mask:
-        seen = self.attention.sees(mask)
-        return seen if seen.window is None else self.ssm.sees(mask)  # whose past goes back further than any window
+    @property
+    def sides(self) -> tuple[Mixer, Mixer]:
+        return self.attention, self.ssm
 
     def flops(self, tokens: int) -> int:
         return self.attention.flops(tokens) + self.ssm.flops(tokens)
@@ -81,68 +80,12 @@ class HybridHead(Mixer):
         sides = {"attention": self.attention.divide(ranks), "ssm": self.ssm.divide(ranks)}
         return {f"{side}.{name}": axis for side, plan in sides.items() for name, axis in plan.items()}
 
-    def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> BothStates:
-        like = {"device": device, "dtype": dtype}
-        return BothStates(*(side.new_state(batch, max_length, **like) for side in (self.attention, self.ssm)))
-
-    @staticmethod
-    def position_of(config: Any) -> Any:
-        return config.attention.component.position_of(config.attention)
-
-    @staticmethod
-    def heads_of(config: Any) -> int | None:
-        heads: int | None = config.attention.component.heads_of(config.attention)
-        return heads
-
     @classmethod
     def check(cls, config: HybridHead.Config, site: Site) -> Iterable[Finding]:
         window = getattr(config.attention, "window", None)
         if site.two_sided and window is not None:
             rule = "beside a recurrence, which reads all that stands before, no mask says what both see together"
             yield Finding(Status.FAIL, 2, "attention.window", str(window), rule, "attention.window=null")
-
-    @classmethod
-    def computed_by(cls, config: HybridHead.Config, site: Site) -> str | None:
-        told = (side.component.computed_by(side, site) for side in (config.attention, config.ssm))
-        return "; ".join(filter(None, told)) or None
-
-    @classmethod
-    def untrainable(cls, config: HybridHead.Config, site: Site, device: str) -> str | None:
-        told = (side.component.untrainable(side, site, device) for side in (config.attention, config.ssm))
-        return next(filter(None, told), None)
-
-
-class BothStates:
-    """The states of an attention and of a recurrence, in this order."""
-
-    def __init__(self, *parts: LayerState):
-        self.parts = parts
-
-    def bytes(self) -> int:
-        """Bytes of memory held."""
-        return sum(part.bytes() for part in self.parts)
-
-    def reorder(self, index: Tensor) -> None:
-        """Row b becomes the former row index[b], in place; index (B,) int64."""
-        for part in self.parts:
-            part.reorder(index)
-
-    def picked(self, index: Tensor, gap: int = 0) -> Self:
-        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
-        return type(self)(*(part.picked(index, gap) for part in self.parts))
-
-    def mark(self, ahead: int | None) -> tuple[Any, ...]:
-        """Where both are now."""
-        return tuple(part.mark(ahead) for part in self.parts)
-
-    def parted(self, mark: tuple[Any, ...]) -> bool:
-        """Whether both can keep some of the tokens since the mark."""
-        return all(part.parted(at) for part, at in zip(self.parts, mark, strict=True))
-
-    def rewind(self, mark: tuple[Any, ...], kept: int) -> None:
-        """Takes back the tokens since the mark, all but the first `kept`."""
-        for part, at in zip(self.parts, mark, strict=True):
-            part.rewind(at, kept)
 
 
 def _times(x: Tensor, factor: float) -> Tensor:

@@ -176,7 +176,9 @@ class LinearAttention(SSM):
             fix = f"model.d_model={-(-site.d_model // config.n_heads) * config.n_heads}, or a d_head"
             yield Finding(Status.FAIL, 1, "n_heads", str(config.n_heads), rule, fix)
         elif misfit := position.component.misfit(position, width):
-            yield Finding(Status.FAIL, 1, "d_head", found, misfit, "another d_head, or another position scheme")
+            wider = next((w for w in range(width, 2 * width + 9) if not position.component.misfit(position, w)), None)
+            fix = "another position scheme" if wider is None else f"d_head={wider}"
+            yield Finding(Status.FAIL, 1, "d_head", found, misfit, fix)
         else:
             held = config.n_heads * width * (width + (config.divide == "sum"))
             yield Finding(Status.PASS, 1, "n_heads", found, f"{held:,} numbers are kept a row, however long it is")

@@ -16,14 +16,13 @@ from builder.components.attention import Mixer
 from builder.components.ffn import ACTIVATIONS, Activation
 from builder.model.context import Context
 from builder.model.linear import Linear, linear_flops
-from builder.model.mask import Mask
 from builder.registry import register
 
-from .hybrid_head import BothStates
+from ._both import Both
 
 
 @register("ssm", "memory")
-class Memory(Mixer):
+class Memory(Both):
     """x <- x + ssm(norm(x + out(T(x, e)))), e what entered the first layer (Glorioso et al. 2024, "Zamba2"):
 
         T:  [x; e] --norm--> attention --norm--> (act(y W_gate + y A B_gate) * (y W_up + y A B_up)) W_down
@@ -82,40 +81,17 @@ class Memory(Mixer):
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
         return self.ssm(x, replace(ctx, state=None if ctx.state is None else ctx.state.parts[1]))
 
-    def sees(self, mask: Mask) -> Mask:
-        seen = self.core.attention.sees(mask)
-        return seen if seen.window is None else self.ssm.sees(mask)
+    @property
+    def sides(self) -> tuple[Mixer, Mixer]:
+        return self.core.attention, self.ssm
 
     def flops(self, tokens: int) -> int:
         own = sum(linear_flops(part, tokens) for part in (self.low, self.low_gate, self.low_up, self.out))
         return own + self.core.flops(tokens) + self.ssm.flops(tokens)
 
-    def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> BothStates:
-        like = {"device": device, "dtype": dtype}
-        return BothStates(*(part.new_state(batch, max_length, **like) for part in (self.core.attention, self.ssm)))
-
-    @staticmethod
-    def position_of(config: Any) -> Any:
-        return config.attention.component.position_of(config.attention)
-
-    @staticmethod
-    def heads_of(config: Any) -> int | None:
-        heads: int | None = config.attention.component.heads_of(config.attention)
-        return heads
-
     @classmethod
     def inner(cls, config: Memory.Config, site: Site) -> Iterable[tuple[str, BaseConfig, Site]]:
         return [("attention", config.attention, _doubled(site)), ("ssm", config.ssm, site)]
-
-    @classmethod
-    def computed_by(cls, config: Memory.Config, site: Site) -> str | None:
-        told = [part.component.computed_by(part, place) for _, part, place in cls.inner(config, site)]
-        return "; ".join(filter(None, told)) or None
-
-    @classmethod
-    def untrainable(cls, config: Memory.Config, site: Site, device: str) -> str | None:
-        told = [part.component.untrainable(part, place, device) for _, part, place in cls.inner(config, site)]
-        return next(filter(None, told), None)
 
 
 class SharedBlock(nn.Module):

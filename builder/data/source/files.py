@@ -75,7 +75,7 @@ class Files(Source):
         @model_validator(mode="after")
         def _whole(self) -> Self:
             if (self.path is None) == (self.hub is None):
-                fix = "data.path=..., or data.path=null data.hub=..."
+                fix = "data.hub=null, or data.path=null" if self.path else "data.path=..., or data.hub=..."
                 refuse("path", self.path, "one source: local files, or a dataset of the hub", fix)
             form = _FORMS[self.form]
             if self.columns is not None and len(self.columns) != len(form.columns):

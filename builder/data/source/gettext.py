@@ -24,7 +24,11 @@ def _listed(given: Any) -> Any:
     return (given,) if isinstance(given, str) else given
 
 
-Paths = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_listed), Field(strict=False)]
+Paths = Annotated[
+    tuple[Annotated[str, Field(min_length=1)], ...],
+    BeforeValidator(_listed, json_schema_input_type=str | tuple[str, ...]),
+    Field(strict=False),
+]
 
 
 @register("data", "gettext")

@@ -94,6 +94,10 @@ class Tokenizer(component.Component, ABC):
         """All texts as one row, each `whole`: (N,) int64."""
         return torch.tensor([id for text in texts for id in self.whole(text)], dtype=torch.int64)
 
+    def trials(self) -> Sequence[str] | None:
+        """Texts that must come back as they are, of one that takes no other kind; None: it takes any text."""
+        return None
+
     def stream(self) -> StreamDecoder:
         """A decoder for ids that arrive one at a time."""
         return StreamDecoder(self.decode)

@@ -63,6 +63,9 @@ class Symbols(Tokenizer):
         silent = frozenset(self.specials.values())
         return " ".join(MARK if id == self._mark else str(int(id)) for id in ids if int(id) not in silent)
 
+    def trials(self) -> Sequence[str]:
+        return ["", MARK, " ".join([*map(str, range(self.n_symbols)), MARK, "0"])]
+
     def __len__(self) -> int:
         return self.n_symbols + 3 + len(self.named)
 

@@ -28,6 +28,12 @@ def findings(report: Mapping[str, Any]) -> list[list[str]]:
     return rows
 
 
+def deployed(report: Mapping[str, Any]) -> tuple[list[Any], list[list[Any]]]:
+    """The deploy contract of a report in plain Python: its columns, and a row for each kind of layer."""
+    rows = report.get("deploy", ())
+    return list(rows[0]) if rows else [], [list(row.values()) for row in rows]
+
+
 def verdict(report: Mapping[str, Any]) -> dict[str, Any]:
     """The checklist in the summary: checklist/ok, and checklist/<status> with how many findings have it."""
     counts = {f"checklist/{status.lower()}": count for status, count in report.get("counts", {}).items()}

@@ -19,6 +19,13 @@ STREAM = (
 """Fields that all descendants of Llama have alike."""
 SIZES = (*STREAM, Field("ffn.d_ff", "intermediate_size"))
 """Fields that those with a dense ffn have alike."""
+READING = (
+    Field("attention.n_kv_heads", "num_key_value_heads", None),
+    Field("attention.d_head", "head_dim", None),
+    Field("attention.bias", "attention_bias", False, FLAG),
+    Field("ffn.activation", "hidden_act", "silu", ACTIVATION),
+)
+"""What a layer of attention and a gated ffn says beside its sizes."""
 AROUND = (
     Rule("model.embed_tokens", "embedding"),
     *(Rule(f"{_LAYER}.mlp.{name}_proj", f"{_OURS}.ffn.{name}") for name in ("gate", "up", "down")),
@@ -55,10 +62,7 @@ class Llama(Family):
     }
     fields = (
         *SIZES,
-        Field("attention.n_kv_heads", "num_key_value_heads", None),
-        Field("attention.d_head", "head_dim", None),
-        Field("attention.bias", "attention_bias", False, FLAG),
-        Field("ffn.activation", "hidden_act", "silu", ACTIVATION),
+        *READING,
         Field("ffn.bias", "mlp_bias", False),
         Field("norm.eps", "rms_norm_eps", 1e-6),
         Field(("train_length", "deploy_length"), "max_position_embeddings", 2048),

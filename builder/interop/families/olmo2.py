@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from builder.interop.family import Family
-from builder.interop.field import ACTIVATION, FLAG, Field
+from builder.interop.field import Field
 from builder.interop.rope import Rope
 
-from .llama import SIZES, TENSORS, Llama, layer_norms
+from .llama import READING, SIZES, TENSORS, Llama, layer_norms
 
 
 class Olmo2(Family):
@@ -22,10 +22,7 @@ class Olmo2(Family):
     }
     fields = (
         *SIZES,
-        Field("attention.n_kv_heads", "num_key_value_heads", None),
-        Field("attention.d_head", "head_dim", None),
-        Field("attention.bias", "attention_bias", False, FLAG),
-        Field("ffn.activation", "hidden_act", "silu", ACTIVATION),
+        *READING,
         Field(("norm.eps", "attention.qk_norm.eps"), "rms_norm_eps", 1e-5),
         Field(("train_length", "deploy_length"), "max_position_embeddings", 2048),
         Field("tie_embeddings", "tie_word_embeddings", False),

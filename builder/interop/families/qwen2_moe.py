@@ -5,7 +5,7 @@ from __future__ import annotations
 from builder.interop.facts import Facts
 from builder.interop.field import ACTIVATION, Choice, Field
 from builder.interop.hf_config import HFConfig
-from builder.interop.mixture import RENORMALISED, ROUTED, Stepped, balanced, beside, experts
+from builder.interop.mixture import RENORMALISED, ROUTED, SHARED, Stepped, balanced, beside, experts
 from builder.interop.rope import Rope
 from builder.interop.rule import Rule
 from builder.interop.windows import GLOBAL, LOCAL, Windowed
@@ -21,13 +21,7 @@ class Qwen2Moe(Stepped, Windowed):
     base = Llama.base
     fixed = {
         **Llama.fixed,
-        "moe": {
-            "name": "moe",
-            "expert": {"name": "glu"},
-            "shared": {"name": "glu"},
-            "shared_gate": True,
-            "router": {"name": "topk"},
-        },
+        "moe": SHARED,
     }
     fields = (
         *STREAM,

@@ -10,7 +10,7 @@ from builder.interop.field import ACTIVATION, FLAG, Field
 from builder.interop.form import Depthwise, Form, Grouped, Rows
 from builder.interop.hf_config import HFConfig
 from builder.interop.hybrid import Hybrid, attending
-from builder.interop.mixture import RENORMALISED, ROUTED, Stepped, balanced, beside, experts
+from builder.interop.mixture import RENORMALISED, ROUTED, SHARED, Stepped, balanced, beside, experts
 from builder.interop.rope import Rope
 from builder.interop.rule import Rule
 
@@ -31,13 +31,7 @@ class Qwen3Next(Stepped, Hybrid):
         "norm": {"name": "rmsnorm", "unit_offset": True},
         "attention": {"name": "gqa", "gate": True, "qk_norm": {"name": "rmsnorm", "unit_offset": True}},
         "ssm": {"name": "gated_delta", "norm": {"name": "rmsnorm"}},
-        "moe": {
-            "name": "moe",
-            "expert": {"name": "glu"},
-            "shared": {"name": "glu"},
-            "shared_gate": True,
-            "router": {"name": "topk"},
-        },
+        "moe": SHARED,
     }
     fields = (
         *STREAM,

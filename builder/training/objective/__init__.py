@@ -113,6 +113,11 @@ class Objective(Component):
         """The names of the special tokens that it needs beside `eos` and `pad`."""
         return ()
 
+    @classmethod
+    def shows(cls, config: Any) -> bool:
+        """Whether some targets stay in what is read, on purpose."""
+        return False
+
     def collate(self, batch: dict[str, Tensor], draws: Sequence[int], tokenizer: Tokenizer) -> dict[str, Tensor]:
         """A batch as it is trained on, from one of the data's: what is drawn for a row comes from its number in
         `draws` alone."""

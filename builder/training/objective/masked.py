@@ -58,6 +58,10 @@ class Masked(Objective):
     def specials(cls, config: Masked.Config) -> tuple[str, ...]:
         return ("mask",)
 
+    @classmethod
+    def shows(cls, config: Masked.Config) -> bool:
+        return config.masked + config.random < 1
+
     def collate(self, batch: dict[str, Tensor], draws: Sequence[int], tokenizer: Tokenizer) -> dict[str, Tensor]:
         tokens, real = batch["tokens"], batch.get("attention_mask")
         special = torch.tensor(sorted(tokenizer.specials.values()))

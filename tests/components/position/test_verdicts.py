@@ -1,8 +1,10 @@
 """The verdict of every scheme on its two lengths: trained beyond, at, and below what is deployed."""
 
 import pytest
+import torch
 
 from builder import registry
+from builder.components.scaling import unscaled
 from builder.finding import Status
 
 SAFE = dict.fromkeys(("alibi", "learned", "none", "rope", "sinusoidal", "t5"), "PASS")
@@ -66,8 +68,12 @@ def test_no_positions_and_no_mask_know_no_order(verdict):
     ("train", "deploy", "knobs", "expected"),
     [
         (32, 32, {}, "WARN"),  # nothing to stretch for
-        (32, 128, {}, "PASS"),
-        (32, 129, {}, "WARN"),
+        (32, 128, {}, "WARN"),  # training is divided by the factor too
+        (32, 128, {"original_length": 32}, "PASS"),  # the length of an earlier training
+        (32, 128, {"original_length": 64}, "WARN"),  # half of which this one sees
+        (32, 128, {"name": "dynamic"}, "PASS"),
+        (32, 129, {"name": "dynamic"}, "WARN"),
+        (32, 129, {"original_length": 32}, "WARN"),
         (128, 128, {"original_length": 32}, "PASS"),  # trained so scaled
         (256, 256, {"original_length": 32}, "PASS"),
         (32, 64, {"original_length": 8}, "WARN"),
@@ -76,7 +82,16 @@ def test_no_positions_and_no_mask_know_no_order(verdict):
 def test_the_verdict_on_scaled_frequencies(verdict, train, deploy, knobs, expected):
     (finding,) = verdict("rope", train, deploy, scaling={"name": "yarn", "factor": 4.0, **knobs})
     assert finding.status == expected and finding.path == "scaling"
-    assert "yarn" in finding.found and str(deploy) in finding.found
+    assert knobs.get("name", "yarn") in finding.found and str(deploy) in finding.found
+
+
+@pytest.mark.parametrize("name", registry.names("scaling"))
+def test_a_scaling_says_whether_it_waits_until_the_original_length_is_passed(config, site, name):
+    lists = {"short_factor": (1.0, 1.0), "long_factor": (8.0, 8.0)} if name == "longrope" else {}
+    kind = config("scaling", name, factor=8.0, **lists)
+    made, cpu = kind.component(kind, site(train_length=16)), torch.device("cpu")
+    within, beyond = (torch.equal(made.frequencies(1e4, 4, reach, cpu), unscaled(1e4, 4, cpu)) for reach in (16, 64))
+    assert within == made.waits and not beyond
 
 
 def test_sides_that_are_not_told_apart_are_warned_of(verdict):

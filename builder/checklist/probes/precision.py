@@ -1,0 +1,84 @@
+"""Whether what must be computed in float32 is, where the rest is in bfloat16: each operation of a step is looked at."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from builder.finding import Finding, Status
+
+from . import path_of
+from .lesson import Lesson
+
+_RULE = "angles, softmaxes, statistics, decays, sums along a sequence and the loss are computed in float32"
+_ATEN = torch.ops.aten
+_KEEN = {
+    "angles": (_ATEN.sin, _ATEN.cos),
+    "a softmax": (_ATEN._softmax, _ATEN._log_softmax, _ATEN.logsumexp),
+    "statistics": (_ATEN.mean, _ATEN.var, _ATEN.var_mean, _ATEN.std, _ATEN.rsqrt, _ATEN.linalg_vector_norm),
+    "decays": (_ATEN.exp, _ATEN.exp2, _ATEN.expm1, _ATEN.log, _ATEN.log1p, _ATEN.softplus),
+    "sums along a sequence": (_ATEN.cumsum, _ATEN.cumprod, _ATEN.logcumsumexp),
+}
+"""What loses its meaning in bfloat16, whose numbers are a part in 256 apart: by what it is made for."""
+_WHAT = {op: what for what, ops in _KEEN.items() for op in ops}
+
+
+def prove(lesson: Lesson) -> Iterator[Finding]:
+    """A forward pass and its loss with weights in bfloat16, and with float32 weights under autocast."""
+    found: dict[tuple[str, str], None] = {}
+    looked = 0
+    for cast in (True, False):
+        model = copy.deepcopy(lesson.model).to(torch.bfloat16 if cast else torch.float32).train()
+        names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+        with torch.random.fork_rng([]), torch.no_grad():
+            torch.manual_seed(0)
+            with Looking(names) as looking, nullcontext() if cast else torch.autocast("cpu", torch.bfloat16):
+                lesson.loss(model, lesson.tasks[0])
+        looked += looking.looked
+        found |= dict.fromkeys(looking.found)
+    if not found:
+        what = f"{looked} operations that need float32 have it, with weights in bfloat16 and under autocast"
+        yield Finding(Status.PASS, 4, "trainer.precision", what, f"proven: {_RULE}")
+    for place, what in found:
+        path, where = (path_of(lesson.model, place), place) if place else ("objective", "the loss")
+        yield Finding(Status.FAIL, 4, path, f"{what} at {where}", _RULE, "another component, or one that casts there")
+
+
+class Looking(TorchDispatchMode):
+    """Counts the operations that need float32, and keeps the place of each that computes in half precision."""
+
+    def __init__(self, names: dict[nn.Module, str]) -> None:
+        super().__init__()
+        self._names = names
+        self.looked = 0
+        self.found: list[tuple[str, str]] = []
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        what = _WHAT.get(func.overloadpacket)
+        if what is not None and isinstance(args[0], Tensor) and args[0].is_floating_point():
+            self.looked += 1
+            if args[0].dtype in (torch.bfloat16, torch.float16):
+                name = str(args[0].dtype).removeprefix("torch.")
+                self.found.append((self._place(), f"{what} in {name} ({func.overloadpacket.__name__})"))
+        return func(*args, **(kwargs or {}))
+
+    def _place(self) -> str:
+        """The name of the innermost module that is being called, "" where none is."""
+        frame = sys._getframe(2)
+        while frame is not None:
+            module = frame.f_locals.get("self")
+            if isinstance(module, nn.Module) and self._names.get(module):
+                return self._names[module]
+            frame = frame.f_back
+        return ""

@@ -1,0 +1,88 @@
+"""What mixers share that hold an attention and a recurrence: both states, and what is asked of either."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from builder.component import Config as BaseConfig
+from builder.component import Site
+from builder.components.attention import Mixer
+from builder.model.mask import Mask
+from builder.model.state import LayerState
+
+
+class Both(Mixer):
+    """A mixer whose config has the slots `attention` and `ssm`; `sides` are the two, in this order."""
+
+    @property
+    def sides(self) -> tuple[Mixer, Mixer]:
+        """The attention and the recurrence."""
+        raise NotImplementedError
+
+    def sees(self, mask: Mask) -> Mask:
+        attention, ssm = self.sides
+        seen = attention.sees(mask)
+        return seen if seen.window is None else ssm.sees(mask)  # whose past goes back further than any window
+
+    def new_state(self, batch: int, max_length: int, *, device: torch.device, dtype: torch.dtype) -> BothStates:
+        return BothStates(*(side.new_state(batch, max_length, device=device, dtype=dtype) for side in self.sides))
+
+    @staticmethod
+    def position_of(config: Any) -> Any:
+        return config.attention.component.position_of(config.attention)
+
+    @staticmethod
+    def heads_of(config: Any) -> int | None:
+        heads: int | None = config.attention.component.heads_of(config.attention)
+        return heads
+
+    @classmethod
+    def inner(cls, config: Any, site: Site) -> Iterable[tuple[str, BaseConfig, Site]]:
+        return [("attention", config.attention, site), ("ssm", config.ssm, site)]
+
+    @classmethod
+    def computed_by(cls, config: Any, site: Site) -> str | None:
+        told = [side.component.computed_by(side, place) for _, side, place in cls.inner(config, site)]
+        return "; ".join(filter(None, told)) or None
+
+    @classmethod
+    def untrainable(cls, config: Any, site: Site, device: str) -> str | None:
+        told = [side.component.untrainable(side, place, device) for _, side, place in cls.inner(config, site)]
+        return next(filter(None, told), None)
+
+
+class BothStates:
+    """The states of an attention and of a recurrence, in this order."""
+
+    def __init__(self, *parts: LayerState):
+        self.parts = parts
+
+    def bytes(self) -> int:
+        """Bytes of memory held."""
+        return sum(part.bytes() for part in self.parts)
+
+    def reorder(self, index: Tensor) -> None:
+        """Row b becomes the former row index[b], in place; index (B,) int64."""
+        for part in self.parts:
+            part.reorder(index)
+
+    def picked(self, index: Tensor, gap: int = 0) -> Self:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
+        return type(self)(*(part.picked(index, gap) for part in self.parts))
+
+    def mark(self, ahead: int | None) -> tuple[Any, ...]:
+        """Where both are now."""
+        return tuple(part.mark(ahead) for part in self.parts)
+
+    def parted(self, mark: tuple[Any, ...]) -> bool:
+        """Whether both can keep some of the tokens since the mark."""
+        return all(part.parted(at) for part, at in zip(self.parts, mark, strict=True))
+
+    def rewind(self, mark: tuple[Any, ...], kept: int) -> None:
+        """Takes back the tokens since the mark, all but the first `kept`."""
+        for part, at in zip(self.parts, mark, strict=True):
+            part.rewind(at, kept)

@@ -1,0 +1,49 @@
+"""What to write in the place of a key that is refused: a fix that can be typed as it stands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import yaml
+from pydantic.fields import FieldInfo
+
+from .errors import nearest
+
+_KEY = re.compile(r"(?<![\w.{/~])([a-z_]\w*)=")
+"""A key of a fix without a dot, such as `d_head=8`; not one that lies in a value."""
+
+
+def whole(fix: str, steps: Sequence[str], has: Callable[[Sequence[str], str], bool]) -> str:
+    """`fix`, said of the key at `steps`, with the keys in it made paths: each is of the nearest section around that key
+    that `has` it."""
+
+    def placed(key: re.Match[str]) -> str:
+        if list(steps[-1:]) == [key[1]]:  # the key itself, which may hold what names no section
+            return ".".join((*steps[:-1], key[0]))
+        around = (steps[:depth] for depth in range(len(steps) - 1, -1, -1))
+        home = next((section for section in around if has(section, key[1])), ())
+        return ".".join((*home, key[0]))
+
+    return _KEY.sub(placed, fix)
+
+
+def allowed(path: str, field: FieldInfo | None, given: object, kind: str, context: Mapping[str, Any]) -> str:
+    """A value that may stand at `path`: the word that is meant, the default, or the bound; "" where none is known."""
+    if kind == "literal_error":
+        words = re.findall(r"'([^']+)'", context["expected"])
+        word = nearest(str(given), words) or next(iter(words), None)
+        return f"{path}={word}" if word else ""
+    if field is not None and not field.is_required() and field.default_factory is None:
+        return f"{path}={_written(field.default)}"
+    least = context.get("ge", context["gt"] + 1 if "gt" in context else context.get("le"))
+    return f"{path}={least}" if least is not None else f"{path}=..."
+
+
+def _written(value: Any) -> str:
+    """A default as it is typed on one line."""
+    plain = value.model_dump(mode="json") if hasattr(value, "model_dump") else value
+    plain = list(plain) if isinstance(plain, tuple) else plain
+    text = yaml.safe_dump(plain, default_flow_style=True, width=10**6).removesuffix("\n...\n").strip()
+    return text.replace(", ", ",")

@@ -1,0 +1,223 @@
+"""Probes that train against planted faults: what is counted, who is reached, what is drawn, and which keys are read."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from torch import nn
+
+from builder import registry
+from builder.checklist.probes import specimen, tying
+from builder.finding import Status
+from builder.training.objective import shifted
+
+GLU, RMSNorm = registry.find("ffn", "glu"), registry.find("norm", "rmsnorm")
+NextToken, Masked = registry.find("objective", "next_token"), registry.find("objective", "masked")
+AdamW = registry.find("optimizer", "adamw")
+SLOTS = {"ffn": {"d_ff": 48}, "norm": {}, "objective": {}, "optimizer": {"lr": 1e-3}}
+
+
+class CountsEverything(NextToken):
+    """Forgets its own mask."""
+
+    def nats(self, logits, targets, counted, smooth=False):
+        return super().nats(logits, targets, None, smooth)
+
+
+class CountsHalf(NextToken):
+    """Leaves targets out that its mask counts."""
+
+    def nats(self, logits, targets, counted, smooth=False):
+        even = torch.arange(len(targets)) % 2 == 0
+        return super().nats(logits, targets, even if counted is None else even & counted, smooth)
+
+
+class Copies(NextToken):
+    """Asks for the token that is read (what is left of the shift when it is done twice the wrong way)."""
+
+    def task(self, batch):
+        task = super().task(batch)
+        return replace(task, targets=task.inputs)
+
+
+class TargetsPadding(NextToken):
+    """Counts padding."""
+
+    def task(self, batch):
+        return replace(super().task(batch), loss_mask=None)
+
+
+class TargetsPrompts(NextToken):
+    """Doesn't ask what the data counts."""
+
+    def task(self, batch):
+        return shifted({name: value for name, value in batch.items() if name != "counted"})
+
+
+class CrossesDocuments(NextToken):
+    """Predicts the first token of a document from the last of another."""
+
+    def task(self, batch):
+        return shifted(batch, across_documents=True)
+
+
+class HidesNothing(Masked):
+    """Chooses tokens, and leaves them all where they are."""
+
+    def collate(self, batch, draws, tokenizer):
+        made = super().collate(batch, draws, tokenizer)
+        return made | {"tokens": made["targets"]}
+
+    @classmethod
+    def shows(cls, config):
+        return False
+
+
+class Unreached(GLU):
+    """Holds a matrix that nothing multiplies."""
+
+    roles = {"spare": "matrix"}
+
+    def __init__(self, config, site):
+        super().__init__(config, site)
+        self.spare = nn.Parameter(torch.empty(site.d_model, 4))
+
+
+class NoNumber(GLU):
+    """Its gradient is 0 times infinity."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, ctx) + 0 * (x - x).sqrt()
+
+
+class DrawsAnew(GLU):
+    """Draws from a generator that no seed sets."""
+
+    def forward(self, x, ctx):
+        generator = torch.Generator()
+        generator.seed()
+        return super().forward(x, ctx) * torch.rand(x.shape, generator=generator, dtype=x.dtype)
+
+
+class HalfStatistics(RMSNorm):
+    """Sums squares in the dtype that comes."""
+
+    def forward(self, x):
+        return x * x.pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt() * self.weight
+
+
+class Ascends(AdamW):
+    """Steps the wrong way."""
+
+    @staticmethod
+    def build(config, model):
+        optimizer = AdamW.build(config, model)
+        for group in optimizer.param_groups:
+            group["maximize"] = True
+        return optimizer
+
+
+# class: (slot, further overrides, status, section, path, a part of what is found)
+FAULTS = {
+    CountsEverything: ("objective", {}, "FAIL", 2, "objective", "has a gradient and isn't counted"),
+    CountsHalf: ("objective", {}, "FAIL", 2, "objective", "have no gradient"),
+    Copies: ("objective", {}, "FAIL", 2, "objective", "moves with it"),
+    TargetsPadding: ("objective", {}, "FAIL", 2, "objective", "is padding"),
+    TargetsPrompts: ("objective", {}, "FAIL", 2, "objective", "is a prompt"),
+    CrossesDocuments: ("objective", {}, "FAIL", 2, "objective", "is of another document"),
+    HidesNothing: ("objective", {"model.kind": "encoder"}, "FAIL", 2, "objective", "moves with it"),
+    Unreached: ("model.ffn", {}, "FAIL", 4, "model.ffn", "spare and 1 more: no gradient"),
+    NoNumber: (
+        "model.ffn",
+        {},
+        "FAIL",
+        4,
+        "model.block",
+        "layers.1.ffn_norm.weight and 15 more: a gradient that is no",
+    ),
+    DrawsAnew: ("model.ffn", {}, "FAIL", 4, "seed", "two steps of one seed differ"),
+    HalfStatistics: ("model.norm", {}, "FAIL", 4, "model.block", "statistics in bfloat16 (mean) at layers.0"),
+    Ascends: ("optimizer", {}, "FAIL", 4, "optimizer", "nats before a step"),
+}
+
+
+@pytest.fixture
+def judged(plant, judge):
+    """judged(cls, slot, changes): the report on the passing config with a class planted in a slot."""
+
+    def run(cls, slot, changes=(), **knobs):
+        room = slot.removeprefix("model.")
+        plant(room, "planted")(cls)
+        return judge({slot: {"name": "planted", **SLOTS[room], **knobs}, **dict(changes)}, probes=True)
+
+    return run
+
+
+@pytest.mark.parametrize("cls", FAULTS, ids=lambda cls: cls.__name__)
+def test_a_planted_fault_is_seen(judged, cls):
+    slot, changes, status, section, path, found = FAULTS[cls]
+    report = judged(cls, slot, changes)
+    told = [f for f in report.findings if (f.status, f.section, f.path) == (status, section, path)]
+    assert any(found in finding.found for finding in told), f"{report}"
+    assert not report.ok and all(finding.fix for finding in told)
+
+
+@pytest.mark.parametrize("cls", [NextToken, GLU, RMSNorm, AdamW], ids=lambda cls: cls.__name__)
+def test_what_has_no_fault_passes(judged, cls):
+    slot = next(slot for kind, (slot, *_) in FAULTS.items() if cls in kind.__mro__)
+    report = judged(type(f"Heir{cls.__name__}", (cls,), {"__module__": __name__}), slot)
+    assert report.ok and report.counts["WARN"] == 0, f"{report}"
+
+
+def test_documents_are_crossed_when_that_is_asked_for(judge):
+    report = judge({"objective": {"name": "next_token", "across_documents": True}}, probes=True)
+    assert report.ok and any("no target is seen" in finding.found for finding in report.findings)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_the_gradient_is_looked_at_where_the_loss_is_computed(judged, fused):
+    report = judged(CountsEverything, "objective", {"fused_loss": fused})
+    assert any("isn't counted" in finding.found for finding in report.failures)
+
+
+@pytest.mark.parametrize(("rate", "why", "fix"), [(30.0, "too high", "optimizer.lr=0.03"), (1e-12, "too low", "0.001")])
+def test_a_rate_is_told_from_a_wrong_direction(judge, rate, why, fix):
+    (told,) = [f for f in judge({"optimizer.lr": rate}, probes=True).findings if f.path == "optimizer.lr"]
+    assert told.status is Status.WARN and why in told.rule and fix in told.fix
+
+
+def test_weights_that_part_in_a_step_are_seen(run):
+    model = specimen(run().model).model
+    assert [finding.status for finding in tying.after(model)] == [Status.PASS]
+    model.head.weight = nn.Parameter(model.head.weight.detach() + 1)
+    assert [finding.status for finding in tying.after(model)] == [Status.FAIL]
+
+
+class Deaf(GLU):
+    """Has a knob that nothing reads."""
+
+    class Config(GLU.Config):
+        temperature: float = 1.0
+
+
+@pytest.mark.parametrize("value", [1.0, 2.0])
+def test_a_key_that_nothing_reads_is_named(judged, value):
+    report = judged(Deaf, "model.ffn", temperature=value)
+    told = [finding for finding in report.failures if finding.path == "model.ffn.temperature"]
+    if value == 1.0:  # its default: nobody meant anything by it
+        assert report.ok and any("model.ffn.temperature" in f.rule for f in report.findings)
+    else:
+        assert [finding.fix for finding in told] == ["model.ffn.temperature=1.0, or leave it out"]
+
+
+def test_no_probe_trains_where_nothing_is_to_be_trained(run):
+    from builder.checklist import check
+
+    report = check(run(), trains=False)
+    assert not [finding for finding in report.findings if finding.path in ("optimizer", "seed", "trainer.precision")]
+
+
+def test_what_the_objective_does_not_fit_is_not_taught(judge):
+    report = judge({"objective": {"name": "masked"}}, probes=True)
+    told = [finding for finding in report.findings if finding.path == "objective" and finding.section == 2]
+    assert any(f.status is Status.UNKNOWN and "doesn't fit" in f.rule for f in told), f"{report}"
