@@ -158,7 +158,7 @@ class ModelSpec(Section):
             return replace(self.site(0), n_heads=heads, causal=False)
         served, heads = self._served(scheme), self._heads_served(scheme)
         site = replace(self.site(0), n_heads=heads.pop() if len(heads) == 1 else None)
-        one_way = bool(served) and all(config.component.ordered for config in served)
+        one_way = all(config.component.ordered for config in served)  # of none too: what nobody asks sees to no side
         return replace(site, causal=True, prefix=False) if one_way else site
 
     def _served(self, scheme: str) -> list[Config]:

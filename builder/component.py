@@ -125,7 +125,7 @@ class Room:
         return core_schema.no_info_plain_validator_function(self._validate, serialization=dump)
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """A mark where builder/schema.py puts the schemas of the components, which may hold slots of this room again."""
+        """A mark where builder/schema.py puts the components, which may hold slots of this room again."""
         return {SLOT: [f"{room}.{name}" for room in self.rooms for name in registry.names(room) if self._takes(name)]}
 
     def _takes(self, name: str) -> bool:

@@ -65,7 +65,7 @@ def _place(word: str, folder: str) -> str:
 
 
 def _put(config: DictConfig, place: str, node: Any) -> None:
-    """Sets what stands at a path to `node`; None takes the key away. Raises ArchlabError where there is none to take."""
+    """Sets what stands at a path to `node`; None takes the key away. Raises ArchlabError where there is none."""
     parent, _, key = place.rpartition(".")
     if node is not None:
         OmegaConf.update(config, place, node, merge=False, force_add=True)

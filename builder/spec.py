@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeInt, field_validator, model_validator
@@ -29,6 +30,23 @@ EXECUTION = (
     *(f"trainer.{key}" for key in ("accelerator", "devices", "num_nodes", "strategy")),
 )
 """How a run is computed, not what: a run may go on under others, since its steps stay those of the same batches."""
+
+
+COUNTED = (
+    ("devices", "a number of devices, -1 or auto for all, or a list of their numbers"),
+    ("num_nodes", "a number of machines"),
+)
+"""Arguments of the trainer that say how many processes there are, which is asked before there is a trainer."""
+
+
+def _counts(trainer: dict[str, Any], key: str) -> bool:
+    """Whether an argument of COUNTED, where it is given, says a number of processes."""
+    value = trainer.get(key, 1)
+    if isinstance(value, list | tuple):
+        return key == "devices" and bool(value) and all(type(number) is int and number >= 0 for number in value)
+    if isinstance(value, str) and key == "devices":
+        return value in ("auto", "-1") or bool(re.fullmatch(r"[1-9]\d*|\d+(,\d+)*,?", value.replace(" ", "")))
+    return type(value) is int and (value >= 1 or (key, value) == ("devices", -1))
 
 
 class RunSpec(Section):
@@ -112,6 +130,7 @@ class RunSpec(Section):
             steps = trainer.get(key)
             if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
                 faults.append((key, steps, "a positive number of optimizer steps", f"e.g. trainer.{key}={example}"))
+        faults += [(key, trainer[key], rule, f"trainer.{key}=1") for key, rule in COUNTED if not _counts(trainer, key)]
         refuse_all(faults)
         return FrozenDict(trainer)
 

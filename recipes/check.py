@@ -31,9 +31,7 @@ def job(config: dict[str, Any]) -> None:
     widths, corpus, console = read_widths(config.pop("coordinates")), None, Console()
     if folders := {key: path for key in FOLDERS if (path := config.pop(key)) is not None}:
         if widths:
-            raise ArchlabError(
-                "coordinates: they train copies of a config, and a folder has its weights: leave one out"
-            )
+            raise ArchlabError("coordinates: they train copies of a config, and a folder has weights: leave one out")
         spec, report = check_folder(folders, config.get("overrides"), probes)
     else:
         spec = load(config)
@@ -70,5 +68,10 @@ def _compare(spec: RunSpec, corpus: Corpus, widths: tuple[int, ...]) -> Coordina
         return measure(spec, corpus, widths, tell=lambda what: bar.update(task, description=what, advance=1))
 
 
-if __name__ == "__main__":
+def command() -> None:
+    """The command line: beside a folder, all else that is typed changes that folder's config."""
     main(job, "check", whole=tuple(FOLDERS))
+
+
+if __name__ == "__main__":
+    command()

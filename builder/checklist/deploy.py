@@ -235,5 +235,6 @@ def _of_scheme(spec: ModelSpec, scheme: str, window: int | None) -> _Verdict:
 
 def _worst(config: Config, site: Site, path: str) -> _Verdict:
     found = [finding for finding in config.component.check(config, site) if finding.section == 3]
-    worst = min(found, key=lambda finding: _WORST.index(finding.status))
+    silent = Finding(Status.UNKNOWN, 3, "name", config.name, f"{config.name} states no verdict on these lengths")
+    worst = min(found, key=lambda finding: _WORST.index(finding.status), default=silent)
     return worst.status, worst.rule, worst.under(path).fix

@@ -67,4 +67,7 @@ def _remedies(forecaster: Forecaster, expected: Forecast) -> Iterator[str]:
 
 
 def _fits(forecaster: Forecaster) -> bool:
-    return forecaster.at(forecaster.largest()).roomy
+    try:
+        return forecaster.at(forecaster.largest()).roomy
+    except Endless:  # what can't be forecast isn't promised
+        return False

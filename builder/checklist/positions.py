@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from builder.components.position import Position
 from builder.finding import Finding, Status
@@ -15,13 +16,34 @@ from .subject import Subject
 
 def check(subject: Subject) -> Iterator[Finding]:
     """The verdict of every scheme on the two lengths; then the proof that a state and padding change nothing."""
-    yield from subject.stated_in(3)
+    stated = subject.stated_in(3)
+    beyond = any(finding.status is not Status.PASS for finding in stated)
+    rows = deploy.rows(subject) if beyond else ()
+    yield from (_behind_windows(finding, subject.model, rows) for finding in stated)
     for tower in subject.model.towers.values():
         yield from _of_two_sizes(tower)
         yield from _unread(tower)
     yield from deploy.check(subject)
     yield from subject.prove(3, "model.position", "what a shift and an exchange of tokens change", order.prove)
     yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
+
+
+def _behind_windows(finding: Finding, model: ModelSpec, rows: Sequence[deploy.Deployed]) -> Finding:
+    """What a scheme says of the lengths, where no layer that uses it looks so far: then its verdict is theirs."""
+    slots = {
+        layer.mixer.slot
+        for tower in model.towers.values()
+        for layer in tower.layers
+        if finding.path.startswith(_path(tower.scheme_of(layer)))
+    }
+    served = [row for row in rows if row.slot in slots]
+    if finding.status is Status.PASS or not served or any(row.status is not Status.PASS for row in served):
+        return finding
+    return replace(finding, status=Status.PASS, rule=served[0].rule, fix="")
+
+
+def _path(scheme: str) -> str:
+    return "model.position" if scheme == "model" else f"model.{scheme}.position"
 
 
 def _of_two_sizes(model: ModelSpec) -> Iterator[Finding]:
@@ -31,7 +53,7 @@ def _of_two_sizes(model: ModelSpec) -> Iterator[Finding]:
         stated = {part.slot: part.config.component.heads_of(part.config) for part in parts}
         heads = {slot: count for slot, count in stated.items() if count is not None}
         if config.component.needs_heads and len(set(heads.values())) > 1:
-            path = "model.position" if scheme == "model" else f"model.{scheme}.position"
+            path = _path(scheme)
             found = f"{config.name} for {', '.join(f'{count} heads of {slot}' for slot, count in heads.items())}"
             rule = "its bias has a number for each head, so all mixers that share it must have as many"
             slots = list(heads)[1:]

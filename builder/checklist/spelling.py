@@ -35,6 +35,7 @@ HARD = (
 _STRANGE = "𒀀", "𐎀"
 """Two letters of scripts that no vocabulary holds: what both become is what is unknown."""
 _MOST = 64  # special tokens that are tried as text
+_CHARACTERS = 8000  # of the training data that are tried
 
 
 def _unaccented(text: str) -> str:
@@ -91,20 +92,30 @@ def check(tokenizer: Tokenizer) -> Iterator[Finding]:
         yield _sayable(tokenizer)
 
 
-def _returned(tried: Sequence[Tried], kinds: str) -> Finding:
+def of_data(tokenizer: Tokenizer, texts: Sequence[str]) -> Finding:
+    """What comes back of the first training texts, as far as they were kept."""
+    if not texts:
+        rule = "whether its texts come back can't be told of data that holds tokens alone"
+        return Finding(Status.UNKNOWN, 6, "data", "no texts", rule)
+    each = max(1, _CHARACTERS // len(texts))
+    kinds = "the beginnings of the first training texts"
+    return _returned([Tried.on(tokenizer, text[:each]) for text in texts], kinds, "data")
+
+
+def _returned(tried: Sequence[Tried], kinds: str, path: str = "tokenizer") -> Finding:
     changed = [one for one in tried if one.back != one.text]
     found = f"{len(tried) - len(changed)} of {len(tried)} texts come back as they went in"
     rule = f"decode(encode(text)) is text, over {kinds}"
     if not changed:
-        return Finding(Status.PASS, 6, "tokenizer", found, rule)
+        return Finding(Status.PASS, 6, path, found, rule)
     if all(one.ids == () for one in tried if one.text.strip()):
         rule = "no text becomes any token: there is nothing to read"
-        return Finding(Status.FAIL, 6, "tokenizer", _example(found, changed[-1]), rule, "tokenizer=bytes")
+        return Finding(Status.FAIL, 6, path, _example(found, changed[-1]), rule, "tokenizer=bytes")
     lost = dict.fromkeys(name for one in changed for name in _lost(one))
     rule = f"what is lost: {', '.join(lost)}; a model can neither read it nor write it"
     telling = next((one for one in changed if one.text.strip()), changed[0])
     fix = "tokenizer=bytes, which keeps all, or this one, if what is lost may be"
-    return Finding(Status.WARN, 6, "tokenizer", _example(found, telling), rule, fix)
+    return Finding(Status.WARN, 6, path, _example(found, telling), rule, fix)
 
 
 def _example(found: str, one: Tried) -> str:

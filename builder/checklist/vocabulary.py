@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from torch import Tensor
-
 from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
 from builder.finding import Finding, Status
@@ -13,6 +11,9 @@ from builder.ledger.states import once
 
 from . import ends, spelling
 from .subject import Subject
+
+_READ, _ROWS = 1 << 16, 512
+"""How many tokens of the training data are looked at, and in how many rows at most."""
 
 
 def check(subject: Subject) -> Iterator[Finding]:
@@ -34,14 +35,17 @@ def check(subject: Subject) -> Iterator[Finding]:
         rule = "the largest id, and how texts end, are read off the tokenised data, and it wasn't read here"
         yield Finding(Status.UNKNOWN, 6, "data", "not read", rule)
         return
-    first = subject.corpus.train.first(ends.READ)
-    yield _ids(subject.corpus, first, rows, ids)
-    if subject.corpus.tokenizer.trials() is None:
-        yield from ends.of_data(subject.corpus.tokenizer, first, spelling.unknown_of(subject.corpus.tokenizer))
+    corpus = subject.corpus
+    read = ends.Read.of(corpus.train, min(_ROWS, max(1, _READ // (subject.model.train_length + 1))))
+    yield _ids(corpus, read, rows, ids)
+    if corpus.tokenizer.trials() is None:
+        if subject.probes:
+            yield spelling.of_data(corpus.tokenizer, corpus.opening)
+        yield from ends.of_data(corpus.tokenizer, read, spelling.unknown_of(corpus.tokenizer))
         if _writes(subject) and subject.spec.sample.max_new_tokens is None:
-            yield ends.ended(subject.corpus.tokenizer, first)
-    if subject.corpus.labels:
-        yield from _labels(subject, len(subject.corpus.labels))
+            yield ends.ended(corpus.tokenizer, read)
+    if corpus.labels:
+        yield from _labels(subject, len(corpus.labels))
 
 
 def _rows(subject: Subject, rows: int, ids: int) -> Finding:
@@ -121,9 +125,9 @@ def _writes(subject: Subject) -> bool:
     return subject.model.causal and subject.model.head.component.gives == "tokens"
 
 
-def _ids(corpus: Corpus, first: Tensor, rows: int, ids: int) -> Finding:
-    """The largest id that is known of, in either split, and what really stands in the first tokens (N,)."""
-    least, largest = int(first.min()), max(corpus.largest_id, int(first.max()))
+def _ids(corpus: Corpus, read: ends.Read, rows: int, ids: int) -> Finding:
+    """The largest id that is known of, in either split, and what really stands in the first steps read."""
+    least, largest = int(read.ids.min()), max(corpus.largest_id, int(read.ids.max()))
     found = f"largest id {largest}" + (f", smallest {least}" if least < 0 else "")
     rule = f"every id of the data has a row: at most {rows - 1}"
     if least < 0:

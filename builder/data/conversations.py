@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..errors import ConfigError, Problem
 from .chat import DEFAULT, BadTemplate, Chat, Messages
-from .corpus import Corpus
+from .corpus import Corpus, opening
 from .digest import digest
 from .records import fitted, refuse_longer, split_records
 from .samples import Samples, Shape
@@ -52,7 +52,7 @@ def conversation_corpus(
     samples: list[Samples] = [Answers(*(layout(part, shape, tokenizer) for part in side)) for side in sides]
     told = [chat.template, json.dumps(dict(chat.names), sort_keys=True)]
     mark = digest([tokenizer.fingerprint, *told, str(len(halves[0])), *map(json.dumps, halves[0] + halves[1])])
-    return Corpus(tokenizer, samples[0], samples[1], mark)
+    return Corpus(tokenizer, samples[0], samples[1], mark, opening=opening(contents))
 
 
 def _prompt(messages: Messages) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ class Corpus:
                          nats per target / ln 2 / val_bytes_per_token = bits per byte; None where what is asked for is
                          no text, or not all of it
     labels               the names of the labels, in the order of their numbers
+    opening              how the first training texts begin, as they were read; () where there are only tokens
     read                 the paths of the keys of `data` and `tokenizer` that were read to make it
     """
 
@@ -38,11 +40,17 @@ class Corpus:
     val_bytes_per_token: float | None = None
     labels: tuple[str, ...] = ()
     read: frozenset[str] = frozenset()
+    opening: tuple[str, ...] = ()
 
     @property
     def largest_id(self) -> int:
         """The largest id in either split."""
         return max(self.train.largest_id, self.val.largest_id)
+
+
+def opening(texts: Sequence[str]) -> tuple[str, ...]:
+    """How the first of these texts begin: at most eight, a thousand characters of each."""
+    return tuple(text[:1000] for text in texts[:8])
 
 
 def prepare(spec: RunSpec, *, cache: Path) -> Corpus:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError, Problem
-from .corpus import Corpus
+from .corpus import Corpus, opening
 from .digest import digest
 from .ragged import Ragged
 from .samples import Shape
@@ -49,7 +49,7 @@ def record_corpus(records: Sequence[Record], config: Any, tokenizer_config: Any,
     size = None
     if rows.writes_second and config.overlong != "truncate":
         size = sum(len(text.encode()) for text in val.seconds) / int(val.fields["tokens"].lengths.sum())
-    return Corpus(tokenizer, samples[0], samples[1], mark, config.kind, size, labels)
+    return Corpus(tokenizer, samples[0], samples[1], mark, config.kind, size, labels, opening=opening(texts))
 
 
 def split_records(records: Sequence[Record], fraction: float) -> tuple[list[Record], list[Record]]:

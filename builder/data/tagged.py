@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError, Problem
-from .corpus import Corpus
+from .corpus import Corpus, opening
 from .digest import digest
 from .ragged import Ragged
 from .records import fitted, refuse_longer, split_records
@@ -72,7 +72,7 @@ def tagged_corpus(rows: Sequence[Row], config: Any, tokenizer_config: Any, shape
     drop = config.overlong == "drop"
     sides = [Tagged(*fitted(*zip(*side, strict=True), drop=drop, length=shape.length), tokenizer) for side in read]
     mark = digest([tokenizer.fingerprint, str(len(halves[0])), *(json.dumps(row) for half in halves for row in half)])
-    return Corpus(tokenizer, sides[0], sides[1], mark, config.kind, None, labels)
+    return Corpus(tokenizer, sides[0], sides[1], mark, config.kind, None, labels, opening=opening(texts))
 
 
 def _encoded(

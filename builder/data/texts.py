@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from torch import Tensor
 
 from ..errors import ConfigError, Problem
-from .corpus import Corpus
+from .corpus import Corpus, opening
 from .digest import digest
 from .ragged import Ragged
 from .samples import Shape
@@ -34,7 +35,9 @@ def text_corpus(documents: Sequence[str], config: Any, tokenizer_config: Any, sh
     train, val = tokenizer.encode_corpus(train_texts), tokenizer.encode_corpus(val_texts)
     refuse_padding(tokenizer, train, val)
     size = sum(len(text.encode()) for text in val_texts) / len(val) if len(val) else None
-    return laid_out(train, val, config.packing, tokenizer, shape, mark_of(tokenizer, train_texts, val_texts), size)
+    mark = mark_of(tokenizer, train_texts, val_texts)
+    made = laid_out(train, val, config.packing, tokenizer, shape, mark, size)
+    return replace(made, opening=opening(train_texts))
 
 
 def mark_of(tokenizer: Tokenizer, train: Sequence[str], val: Sequence[str]) -> str:

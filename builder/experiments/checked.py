@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,24 +101,24 @@ def _differences(saved: Mapping[str, Any], report: Report, changed: bool) -> Ite
     """What the report says otherwise than the one that was saved. What isn't asked of a folder alone is left out, and
     of one that is `changed` what was found and is as good as before."""
     rule = f"the report that was saved there, {'of the folder as it was made' if changed else 'when it was made'}"
-    then = {(each["path"], each["rule"]): each for each in saved["findings"]}
-    places = Counter(path for path, _ in then)
-    alone = {path: each for (path, _), each in then.items() if places[path] == 1}
+    then = saved["findings"]
     other = []
     for now in report.findings:
-        had = same = then.get((now.path, now.rule))
-        had = had or alone.get(now.path)
-        if now.status is Status.UNKNOWN or now.path not in places:
+        there = [each for each in then if each["path"] == now.path]
+        same = [each for each in there if each["rule"] == now.rule]
+        had = same or (there if len(there) == 1 else [])  # a rule may say its numbers
+        if now.status is Status.UNKNOWN or not there or any(_is_said(now, each, changed) for each in same):
             continue
-        if had is None:
-            other += [f"{now.path}: {now.status}, {now.found}; not said then"] if now.status is not Status.PASS else []
-        elif had["status"] != now.status or (same and same["found"] != now.found and not changed and not _measured(now)):
-            other.append(f"{now.path}: {now.status}, {now.found}; then {had['status']}, {had['found']}")
+        if had and (same or had[0]["status"] != now.status):
+            other.append(f"{now.path}: {now.status}, {now.found}; then {had[0]['status']}, {had[0]['found']}")
+        elif not had and now.status is not Status.PASS:
+            other.append(f"{now.path}: {now.status}, {now.found}; not said then")
     for found in other or ["nothing is told otherwise"]:
         status = Status.WARN if other and not changed else Status.PASS
         yield Finding(status, 4, "checklist.json", found, rule)
 
 
-def _measured(finding: Finding) -> bool:
-    """Whether numbers stand in it that differ from machine to machine."""
-    return finding.rule.startswith("proven")
+def _is_said(now: Finding, then: Mapping[str, Any], changed: bool) -> bool:
+    """Whether a finding says what one of the same rule said; what was measured differs from machine to machine."""
+    alike = changed or now.rule.startswith("proven") or now.found == then["found"]
+    return alike and str(now.status) == then["status"]

@@ -27,7 +27,7 @@ from .metrics import Axes, rewind
 from .routing import render as routing
 from .sheet import sheet
 from .step_size import tokens_of_step
-from .verbs import answer, refuse
+from .verbs import answer
 
 
 class Stopped(ArchlabError):
@@ -184,10 +184,6 @@ def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
     if not report.ok:
         paths = ", ".join(finding.path for finding in report.failures)
         raise Refused(f"the checklist fails at {paths}; nothing was built")
-    try:
-        refuse(spec.model, corpus.tokenizer, spec.sample)
-    except ArchlabError as error:
-        raise Refused(f"sample.{error}") from None
     return corpus, ledger(spec.model), report
 
 

@@ -35,7 +35,7 @@ def _noted(found: Found, on_tokenizer: str) -> Iterator[Finding]:
     """What there is to know of a model that comes in, and of its tokenizer."""
     for section, path, note in ((4, "model", note_on(found.folder, found.spec)), (6, "tokenizer", on_tokenizer)):
         if note:
-            yield Finding(Status.WARN, section, path, note, "what a folder says less of than a run does")
+            yield Finding(Status.WARN, section, path, note, "to be known where a folder of transformers is read")
 
 
 FOLDERS: dict[str, Callable[[str, Sequence[str], bool], Checked]] = {"run": check_run, "hf": check_hf}

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import torch
 from torch import nn
 
-from builder.architecture import EncoderSpec
-from builder.model.assemble import build
 from builder.model.context import Aux, Shape
 from builder.model.language_model import LanguageModel
 from builder.spec import ModelSpec
+
+from .states import once
 
 
 @torch.no_grad()
@@ -23,13 +22,10 @@ def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
     memory is taken, however large the model. Each row's first axis is then the batch that was asked for.
     """
     firsts = {name: [alike[0].index for alike in tower.kinds.values()] for name, tower in spec.towers.items()}
-    small: dict[str, Any] = {"n_layers": len(spec.kinds), "pattern": tuple(spec.kinds)}
-    if (source := spec.source) is not None:
-        small["encoder"] = EncoderSpec(n_layers=len(source.kinds), pattern=tuple(source.kinds))
-    model = _hollow(spec.model_copy(update=small))
+    model = _hollow(once(spec))
     aux = Aux(shapes=[])
     nothing = torch.zeros(0, spec.train_length, dtype=torch.long)  # (0, T)
-    beside = {} if source is None else {"source": nothing}
+    beside = {} if spec.source is None else {"source": nothing}
     model(nothing, positions=nothing, **beside, aux=aux)  # positions are given: no table is asked how far it reaches
     return tuple(
         replace(
@@ -41,9 +37,9 @@ def shapes(spec: ModelSpec, batch_size: int) -> tuple[Shape, ...]:
     )
 
 
-def _hollow(spec: ModelSpec) -> LanguageModel:
-    """The model with every weight and buffer a single number, expanded to its shape."""
-    model = build(spec, device="meta").eval()
+def _hollow(model: LanguageModel) -> LanguageModel:
+    """A model with every weight and buffer a single number, expanded to its shape."""
+    model.eval()
     for module in model.modules():
         for name, weight in module.named_parameters(recurse=False):
             single = torch.zeros((), dtype=weight.dtype).expand(weight.shape)

@@ -11,6 +11,7 @@ keeps less, is forecast as if it weren't.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -107,9 +108,13 @@ class Forecaster:
         if self.device.memory is None:
             return sizes[-1]
         low, high = 0, len(sizes)  # sizes[low] is taken, sizes[high] doesn't fit
+        guess = high - 1
         while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.at(sizes[middle]).roomy else (low, middle)
+            found = self.at(sizes[guess])
+            low, high = (guess, high) if found.roomy else (low, guess)
+            rise = max(1, found.peak.total - found.lasting.total)
+            fitting = found.micro_batch * (SPARE * self.device.memory - found.lasting.total) / rise  # if it were a line
+            guess = min(max(bisect_right(sizes, fitting) - 1, low + 1), high - 1)
         return sizes[low]
 
     def _of(self, micro: int) -> Forecast:

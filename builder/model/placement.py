@@ -41,8 +41,8 @@ def place(
     end = past + tokens.shape[1]
     real = real.bool() if real is not None else None
     ids = positions if positions is not None else _count(tokens, real, segments, state)
-    if len(tokens):  # a batch of no rows, whose shapes alone are asked for, stands nowhere
-        _refuse_past_the_end(ids, end, positions is None, schemes)
+    ids = ids if len(tokens) else ids[:0]  # a batch of no rows, whose shapes alone are asked for, stands nowhere
+    _refuse_past_the_end(ids, end, positions is None, schemes)
     if state is not None:
         state.write(ids, real)
         real = None if state.real is None else state.real[:, :end]

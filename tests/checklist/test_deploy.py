@@ -2,9 +2,11 @@
 
 import pytest
 
+from builder import registry
 from builder.checklist import deploy
 from builder.checklist.deploy import Deployed
 from builder.checklist.subject import Subject
+from builder.components.position import Position
 from builder.data.tokenizer.bytes import Bytes
 from builder.data.tokenizer.symbols import Symbols
 from builder.ledger import ledger
@@ -139,6 +141,14 @@ def test_the_verdict_is_that_of_scheme_and_window(row, changes, slot, status, sc
     assert (found.train_length, found.deploy_length) == (128, dict(changes).get("model.deploy_length", 128))
 
 
+def test_a_scheme_without_a_verdict_is_unknown(row, plant, monkeypatch):
+    scheme = plant("position", "silent")(type("Silent", (registry.find("position", "none"),), {}))
+    for verdict in (lambda config, site: [], Position.check):
+        monkeypatch.setattr(scheme, "check", verdict)
+        found = row({"model.position": {"name": "silent"}})
+        assert (found.status, found.scheme) == ("UNKNOWN", "silent") and "no verdict" in found.rule
+
+
 def test_a_model_that_can_not_be_built_has_no_rows(rows):
     assert rows({"model.d_model": 34}) == () != rows()
 
@@ -178,3 +188,11 @@ def test_the_room_is_asked_for_in_a_check(judge):
 def test_what_is_not_trained_is_asked_by_its_own_caller(judge):
     told = judge({"sample.prompt": "a" * 128}, tokenizer=Bytes(), trains=False)
     assert not [finding for finding in told.findings if finding.section == 3 and "sample" in finding.path]
+
+
+@pytest.mark.parametrize(("window", "status"), [(128, "PASS"), (129, "WARN")])
+def test_a_scheme_is_judged_by_what_its_layers_look_back(judge, window, status):
+    report = judge(LONG | {"model.attention.window": window}, trains=False)
+    (told,) = [finding for finding in report.findings if finding.path == "model.position.theta"]
+    assert (told.status, bool(told.fix)) == (status, status == "WARN")
+    assert told.rule == report.deploy[0].rule

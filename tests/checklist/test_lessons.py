@@ -136,7 +136,14 @@ FAULTS = {
         "layers.1.ffn_norm.weight and 15 more: a gradient that is no",
     ),
     DrawsAnew: ("model.ffn", {}, "FAIL", 4, "seed", "two steps of one seed differ"),
-    HalfStatistics: ("model.norm", {}, "FAIL", 4, "model.block", "statistics in bfloat16 (mean) at layers.0"),
+    HalfStatistics: (
+        "model.norm",
+        {"trainer.precision": "bf16-mixed"},
+        "FAIL",
+        4,
+        "model.block",
+        "statistics in bfloat16 (mean) at layers.0",
+    ),
     Ascends: ("optimizer", {}, "FAIL", 4, "optimizer", "nats before a step"),
 }
 
@@ -172,6 +179,11 @@ def test_what_has_no_fault_passes(judged, cls):
 def test_documents_are_crossed_when_that_is_asked_for(judge):
     report = judge({"objective": {"name": "next_token", "across_documents": True}}, probes=True)
     assert report.ok and any("no target is seen" in finding.found for finding in report.findings)
+
+
+def test_half_precision_matters_where_it_is_asked_for(judged):
+    report = judged(HalfStatistics, "model.norm")
+    assert report.ok and any(f.status is Status.WARN and "(mean)" in f.found for f in report.findings), f"{report}"
 
 
 @pytest.mark.parametrize("fused", [False, True])

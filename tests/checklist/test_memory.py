@@ -9,7 +9,8 @@ import torch
 
 from builder import Finding, Status, check, compose, load
 from builder.checklist.memory import _remedies
-from builder.memory import device, forecast
+from builder.memory import device, forecast, watch
+from builder.memory.watch import Watch
 from builder.spec import RunSpec
 from tests.memory.test_forecast import SIZES
 
@@ -54,6 +55,19 @@ def test_what_does_not_fit_fails_with_what_fits(room):
     assert second.startswith("activation_checkpointing=true")
     for fix in (first, second):
         assert found(spec_of("batch.sequences=16", *fix.split())).status is Status.PASS
+
+
+def test_what_would_be_played_without_end_is_no_remedy(room, monkeypatch):
+    """Two micro-batches, or layers computed again, are more operations than one pass over all rows."""
+    spec = spec_of("batch.sequences=16")
+    room(forecast(spec).peak.total // 2)
+    counts: list[int] = []
+    before = Watch.stretches
+    monkeypatch.setattr(Watch, "stretches", lambda self: counts.append(self._played) or before(self))
+    forecast(spec)
+    monkeypatch.setattr(watch, "MOST", max(counts))
+    finding = found(spec)
+    assert (finding.status, finding.fix) == (Status.FAIL, "a smaller model, or a device with more memory")
 
 
 def test_weights_alone_that_do_not_fit_a_cpu_are_not_sent_to_its_other_ranks(room):

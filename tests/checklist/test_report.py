@@ -99,7 +99,7 @@ def read(text):
         elif token.type == "tr_open":
             shown[-1].append([])
         elif cell and token.type == "inline":
-            parts = ("\n" if each.content == "<br>" else each.content for each in token.children)
+            parts = ("\n" if each.content == "<br>" else each.content for each in token.children or ())
             shown[-1][-1].append("".join(parts))
     return shown
 

@@ -7,11 +7,15 @@ import torch
 
 from builder import build, generate
 from builder.checklist import ends, spelling
-from builder.data import Corpus, Shape
+from builder.compose import compose
+from builder.data import Corpus, Shape, cache_folder, prepare
+from builder.data.samples.documents import Documents
+from builder.data.samples.padded import Texts
 from builder.data.samples.stream import Stream
 from builder.data.tokenizer.bytes import Bytes
 from builder.data.tokenizer.symbols import Symbols
 from builder.finding import Status
+from builder.load import load
 
 
 class Spoilt(Bytes):
@@ -90,6 +94,47 @@ def test_what_a_tokenizer_loses_is_named(lost):
     assert f"what is lost: {lost};" in finding.rule and "tokenizer=bytes" in finding.fix
 
 
+@pytest.mark.parametrize(
+    ("texts", "status", "part"),
+    [
+        (("Ab", "cd" * 9999), "WARN", "1 of 2 texts"),
+        (("ab", "cd"), "PASS", "2 of 2 texts"),
+        ((), "UNKNOWN", "tokens alone"),
+    ],
+)
+def test_the_texts_of_the_data_come_back(texts, status, part):
+    finding = spelling.of_data(Spoilt(str.lower), texts)
+    assert (finding.status, finding.path) == (status, "data") and part in f"{finding.found}; {finding.rule}"
+    assert len(finding.found) < 200
+
+
+@pytest.mark.parametrize("data", ["python_docs", "passages", "mixture"])
+def test_a_corpus_keeps_how_its_first_texts_begin(data):
+    spec = load(
+        compose(
+            [
+                f"data={data}",
+                *(
+                    [
+                        "objective=classification",
+                        "model=encoder",
+                        "model/head=classifier",
+                        "model.head.n_classes=8",
+                        "model.tie_embeddings=false",
+                        "data.overlong=truncate",
+                    ]
+                    if data == "passages"
+                    else []
+                ),
+            ]
+        )
+    )
+    made = prepare(spec, cache=cache_folder())
+    assert 0 < len(made.opening) <= 8 and all(0 < len(text) <= 1000 for text in made.opening)
+    begins = made.tokenizer.decode(made.train.first(10)) if data == "python_docs" else made.opening[0]
+    assert made.opening[0].startswith(begins)
+
+
 def test_a_tokenizer_that_loses_several_things_names_them_all():
     finding = about(spelling.check(Spoilt(lambda text: " ".join(text.lower().split()))), "come back")
     assert "case, white space" in finding.rule or "white space, case" in finding.rule
@@ -133,12 +178,16 @@ def test_characters_that_are_unknown_or_vanish_are_counted():
     assert spelling.unknown_of(Letters()) == 0 and spelling.unknown_of(Bytes()) is None
 
 
+def read(*ids, **beside):
+    return ends.Read({"tokens": torch.tensor([ids])} | beside)
+
+
 @pytest.mark.parametrize(("share", "status"), [(0, "PASS"), (10, "PASS"), (11, "WARN")])
 def test_the_unknown_tokens_of_the_data_are_counted(share, status):
-    ids = torch.tensor([0] * share + [5] * (1000 - share))
-    (finding,) = ends.of_data(Letters(), ids, unknown=0)
-    assert finding.status == status and f"{share / 10:.2f}%" in finding.found
-    assert not list(ends.of_data(Bytes(), ids, unknown=None))
+    some = read(ends.GAP, 5, 5, source=torch.tensor([[0] * share + [5] * (998 - share)]))
+    (finding,) = ends.of_data(Letters(), some, unknown=0)
+    assert finding.status == status and f"{share / 10:.2f}% of 1,000 tokens" in finding.found
+    assert not list(ends.of_data(Bytes(), some, unknown=None))
 
 
 def test_what_stands_around_a_text_stands_there_once():
@@ -152,7 +201,7 @@ def test_what_stands_around_a_text_stands_there_once():
 
 def test_a_text_that_begins_twice_in_the_data_is_warned_of():
     for row, times in (([1, 1, 7, 256, 1, 1, 1, 8], 3), ([1, 7, 256, 1, 8], 0)):
-        found = list(ends.of_data(Begun(), torch.tensor(row), None))
+        found = list(ends.of_data(Begun(), read(*row, other=torch.tensor([[1], [1]])), None))
         assert [finding.status for finding in found] == ["WARN"] * bool(times)
         assert not times or f"{times} times" in found[0].found
 
@@ -176,6 +225,14 @@ def test_a_model_that_writes_sees_texts_end(judge, ids, changes, statuses):
     ended = [finding for finding in found if "ends" in finding.found and finding.path == "data"]
     assert [finding.status for finding in ended] == statuses
     assert all(("sample.max_new_tokens=200" in finding.fix) == (finding.status == "WARN") for finding in ended)
+
+
+@pytest.mark.parametrize("layout", [Stream, Documents, Texts])
+def test_ends_are_looked_for_all_over_the_data(layout):
+    long, short = [5] * 4000 + [256], [7] * 3 + [256]  # the pieces of the long one come first in a layout
+    made = layout(torch.tensor(long + short * 500), Shape(16), Bytes())
+    assert ends.Read.of(made, 200).ended(256) > 20
+    assert ends.Read.of(made, 200).ids.unique().tolist() == [5, 7, 256], "and no padding"
 
 
 def test_symbols_are_no_texts_that_end(judge):

@@ -51,10 +51,17 @@ class Lesson:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """A tokenizer with as many ids as the specimen has rows, and the special tokens of the objective."""
+        config = self._symbols(self.plain)
+        return config.component.prepare(config, (), Path())
+
+    @property
+    def plain(self) -> int:
+        """How many ids are numbers: all rows but those that the tokenizer has beside them."""
+        return self.model.vocab_size - (self._symbols(1).size - 1)
+
+    def _symbols(self, count: int) -> Any:
         specials = self.objective.specials(self.run.objective)
-        kind: Any = find("tokenizer", "symbols")
-        plain = self.model.vocab_size - len(specials) - kind.Config(name="symbols", n_symbols=1).own + 1
-        return kind.prepare(kind.Config(name="symbols", n_symbols=plain, specials=specials), (), Path())
+        return find("tokenizer", "symbols").Config(name="symbols", n_symbols=count, specials=specials)
 
     @cached_property
     def batches(self) -> tuple[dict[str, Tensor], ...]:
@@ -78,8 +85,7 @@ class Lesson:
 
     def numbers(self, rows: int, length: int, seed: int) -> Tensor:
         """Tokens that are nothing special, (B, T)."""
-        plain = self.model.vocab_size - len(self.tokenizer.specials) - 1
-        return torch.randint(plain, (rows, length), generator=torch.Generator().manual_seed(seed))
+        return torch.randint(self.plain, (rows, length), generator=torch.Generator().manual_seed(seed))
 
 
 def _text(lesson: Lesson) -> list[dict[str, Tensor]]:
@@ -140,8 +146,7 @@ def _classes(lesson: Lesson) -> int:
 def moved(lesson: Lesson, batch: Batch, place: int) -> dict[str, Tensor]:
     """The batch with another token at one place of every row."""
     tokens = batch["tokens"].clone()
-    plain = lesson.model.vocab_size - len(lesson.tokenizer.specials) - 1
-    tokens[:, place] = (tokens[:, place] + 1) % plain
+    tokens[:, place] = (tokens[:, place] + 1) % lesson.plain
     return {**batch, "tokens": tokens}
 
 

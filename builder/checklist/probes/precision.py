@@ -23,7 +23,7 @@ _KEEN = {
     "angles": (_ATEN.sin, _ATEN.cos),
     "a softmax": (_ATEN._softmax, _ATEN._log_softmax, _ATEN.logsumexp),
     "statistics": (_ATEN.mean, _ATEN.var, _ATEN.var_mean, _ATEN.std, _ATEN.rsqrt, _ATEN.linalg_vector_norm),
-    "decays": (_ATEN.exp, _ATEN.exp2, _ATEN.expm1, _ATEN.log, _ATEN.log1p, _ATEN.softplus),
+    "decays": (_ATEN.exp, _ATEN.exp2, _ATEN.expm1, _ATEN.log, _ATEN.log1p),
     "sums along a sequence": (_ATEN.cumsum, _ATEN.cumprod, _ATEN.logcumsumexp),
 }
 """What loses its meaning in bfloat16, whose numbers are a part in 256 apart: by what it is made for."""
@@ -46,9 +46,14 @@ def prove(lesson: Lesson) -> Iterator[Finding]:
     if not found:
         what = f"{looked} operations that need float32 have it, with weights in bfloat16 and under autocast"
         yield Finding(Status.PASS, 4, "trainer.precision", what, f"proven: {_RULE}")
+    half = "16" in str(lesson.run.trainer.get("precision", ""))
+    rule = _RULE if half else f"{_RULE}: it would matter with trainer.precision=bf16-mixed"
+    told: dict[tuple[str, str], str] = {}
     for place, what in found:
-        path, where = (path_of(lesson.model, place), place) if place else ("objective", "the loss")
-        yield Finding(Status.FAIL, 4, path, f"{what} at {where}", _RULE, "another component, or one that casts there")
+        told.setdefault((path_of(lesson.model, place) if place else "objective", what), place or "the loss")
+    for (path, what), place in told.items():
+        fix = "trainer.precision=32-true, or a component that casts there" if half else "a component that casts there"
+        yield Finding(Status.FAIL if half else Status.WARN, 4, path, f"{what} at {place}", rule, fix)
 
 
 class Looking(TorchDispatchMode):

@@ -44,9 +44,16 @@ class RMSNorm(Norm):
 
 
 def _normed(x: Tensor, gain: Tensor, eps: float) -> Tensor:
-    """By torch's kernel where it has one; on a CPU it has none, and what takes its place goes over memory too often."""
-    alike = x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64)
-    if not alike or x.device.type != "cpu" or torch.compiler.is_compiling():
+    """By torch's kernel where it has one; on a CPU it has none, and what takes its place goes over memory too often.
+
+    Nor does autocast there, as it does on a GPU, give a kernel an x and a g of one dtype.
+    """
+    if x.device.type != "cpu" or torch.compiler.is_compiling():
+        return F.rms_norm(x, gain.shape, gain, eps)
+    if x.dtype != gain.dtype:
+        wide = torch.promote_types(x.dtype, gain.dtype)
+        return _normed(x.to(wide), gain.to(wide), eps).to(x.dtype)
+    if x.dtype not in (torch.float32, torch.float64):
         return F.rms_norm(x, gain.shape, gain, eps)
     return _OnCPU.apply(x, gain, eps) if torch.is_grad_enabled() else _on_cpu(x, gain, eps)[0]  # type: ignore[no-any-return]
 

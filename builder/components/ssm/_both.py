@@ -9,10 +9,22 @@ import torch
 from torch import Tensor
 
 from builder.component import Config as BaseConfig
-from builder.component import Site
+from builder.component import Site, refuse
 from builder.components.attention import Mixer
+from builder.finding import Finding, Status
 from builder.model.mask import Mask
 from builder.model.state import LayerState
+
+
+def inside(config: Any) -> Any:
+    """The config of a mixer that may stand inside of another; refuses any other, in a validator."""
+    kind = config.component
+    if kind.part != "mixer":
+        refuse("name", config.name, "a part that mixes the positions of the tokens themselves", "name=gqa")
+    if kind.ahead is not Mixer.ahead:
+        rule = "what it does to the stream before it reads is done by a layer, whose only mixer it must be"
+        refuse("name", config.name, rule, "name=mamba")
+    return config
 
 
 class Both(Mixer):
@@ -53,6 +65,13 @@ class Both(Mixer):
     def untrainable(cls, config: Any, site: Site, device: str) -> str | None:
         told = [side.component.untrainable(side, place, device) for _, side, place in cls.inner(config, site)]
         return next(filter(None, told), None)
+
+    @classmethod
+    def check(cls, config: Any, site: Site) -> Iterable[Finding]:
+        window = getattr(config.attention, "window", None)
+        if site.two_sided and window is not None:
+            rule = "beside a recurrence, which reads all that stands before, no mask says what both see together"
+            yield Finding(Status.FAIL, 2, "attention.window", str(window), rule, "attention.window=null")
 
 
 class BothStates:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 from typing import Annotated, Any, Self
 
@@ -10,13 +9,12 @@ from pydantic import PositiveFloat, field_validator
 from torch import Tensor
 
 from builder.component import Config as BaseConfig
-from builder.component import Room, Site, refuse
+from builder.component import Room, Site
 from builder.components.attention import Mixer
-from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.registry import register
 
-from ._both import Both
+from ._both import Both, inside
 
 
 @register("ssm", "hybrid_head")
@@ -44,10 +42,8 @@ class HybridHead(Both):
 
         @field_validator("attention", "ssm")
         @classmethod
-        def _both_mix_positions(cls, value: Any) -> Any:
-            if value.component.part != "mixer":
-                refuse("name", value.name, "a part that mixes the positions of the tokens themselves", "gqa")
-            return value
+        def _both_stand_in_a_mixer(cls, value: Any) -> Any:
+            return inside(value)
 
         def shrink(self, site: Site) -> Self:
             return self.model_copy(update={"attention": self.attention.shrink(site), "ssm": self.ssm.shrink(site)})
@@ -79,13 +75,6 @@ class HybridHead(Both):
     def divide(self, ranks: int) -> dict[str, str]:
         sides = {"attention": self.attention.divide(ranks), "ssm": self.ssm.divide(ranks)}
         return {f"{side}.{name}": axis for side, plan in sides.items() for name, axis in plan.items()}
-
-    @classmethod
-    def check(cls, config: HybridHead.Config, site: Site) -> Iterable[Finding]:
-        window = getattr(config.attention, "window", None)
-        if site.two_sided and window is not None:
-            rule = "beside a recurrence, which reads all that stands before, no mask says what both see together"
-            yield Finding(Status.FAIL, 2, "attention.window", str(window), rule, "attention.window=null")
 
 
 def _times(x: Tensor, factor: float) -> Tensor:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Self
 
 import torch
-from pydantic import NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt, field_validator
 from torch import Tensor, nn
 
 from builder.component import Config as BaseConfig
@@ -18,7 +18,7 @@ from builder.model.context import Context
 from builder.model.linear import Linear, linear_flops
 from builder.registry import register
 
-from ._both import Both
+from ._both import Both, inside
 
 
 @register("ssm", "memory")
@@ -51,6 +51,11 @@ class Memory(Both):
         rank: PositiveInt
         weights: NonNegativeInt = 0
         ssm: Annotated[BaseConfig, Room("ssm", "recurrent")]
+
+        @field_validator("attention", "ssm")
+        @classmethod
+        def _both_stand_in_a_mixer(cls, value: Any) -> Any:
+            return inside(value)
 
         def grows(self) -> Iterable[str]:
             return ("d_ff",)

@@ -78,7 +78,8 @@ class Mixture(Source):
         )
         told = [f"{name} {weight}" for name, weight in zip(self.config.sources, self.config.weighed, strict=True)]
         mark = digest([*told, *(corpus.fingerprint for corpus in corpora)])
-        return Corpus(made, train, val, mark, val_bytes_per_token=_bytes_per_token(corpora))
+        first = tuple(text for corpus in corpora for text in corpus.opening)
+        return Corpus(made, train, val, mark, val_bytes_per_token=_bytes_per_token(corpora), opening=first)
 
     def _each(self, ask: Callable[[Source], Any]) -> list[Any]:
         """What each source answers; its problems are told of its own place in the config."""

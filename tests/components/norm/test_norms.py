@@ -212,3 +212,17 @@ def test_every_factor_starts_from_one_and_does_not_decay(config, site, variant, 
     assert torch.as_tensor(factor(module) == 1.0).all()
     assert all(role is not None for *_, role in roles(module))
     assert all(group["weight_decay"] == 0.0 for group in decay_groups(module, 0.1))
+
+
+def test_in_autocast_on_a_cpu_rmsnorm_is_of_float32_and_no_kernel_is_missed(config, recwarn):
+    """x comes in bfloat16 from a linear map, g is float32: torch would warn, and go over memory for each operation."""
+    norm, x = fresh(config, "rmsnorm", D)[0], torch.randn(64, D).bfloat16().requires_grad_()
+    exact, right = x.detach().double().requires_grad_(), norm.weight.detach().double().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        out = norm(x)
+    found = torch.autograd.grad(out, (x, norm.weight), torch.ones_like(out))
+    expected = rms_norm(exact, right, 0.0, norm.eps)
+    grads = torch.autograd.grad(expected, (exact, right), torch.ones_like(expected))
+    assert out.dtype == torch.bfloat16 and not recwarn.list
+    assert torch.equal(out, expected.to(torch.bfloat16)) and torch.equal(found[0], grads[0].to(torch.bfloat16))
+    assert found[1].dtype == torch.float32 and (found[1].double() - grads[1]).abs().max() < 1e-4
