@@ -30,8 +30,14 @@ def active(model: LanguageModel, times: Times) -> int:
 
 
 def dispatched(model: LanguageModel, times: Times) -> int:
-    """Numbers of one token that go to experts in a forward pass, over all layers."""
-    return sum(of * part.dispatched() for of, part in _ffns(model, times))
+    """Numbers of one token that go to experts in a forward pass, over all layers, one that is shared at each place."""
+    return sum(
+        of * part.dispatched()
+        for name, tower in model.towers.items()
+        for of, layer in zip(times[name], tower.layers, strict=True)
+        for part in layer.modules()
+        if isinstance(part, FFN)
+    )
 
 
 def _ffns(model: LanguageModel, times: Times) -> list[tuple[int, FFN]]:

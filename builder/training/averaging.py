@@ -7,7 +7,6 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.fsdp import FSDPModule
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from builder.sections import EmaSpec
@@ -111,6 +110,8 @@ def averages(ema: EmaSpec | None, deployed: Deployed | None) -> Averages:
 
 def _reshard(model: nn.Module) -> None:
     """Puts shards back where FSDP2 left what it had gathered for a pass: that is stale once a shard is written to."""
+    from torch.distributed.fsdp import FSDPModule  # imports much that a run on one device never needs
+
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.reshard()

@@ -39,3 +39,8 @@ def test_a_dense_model_sends_nothing():
 
 def test_what_is_sent_is_shown(costs):
     assert f"bytes sent, 4 ranks{costs.communication(4):>27,}" in str(costs)
+
+
+def test_a_mixture_that_layers_share_is_sent_to_in_each_of_them(costs):
+    shared = ledger(load(compose([*MOE, "model.shared=[attention+ffn]"])).model)
+    assert shared.params < costs.params and shared.dispatched_per_token == costs.dispatched_per_token == LAYERS * K * D

@@ -17,6 +17,8 @@ def weighted_sum(
     `starts` of documents (B, T). All in one dtype, float32 or wider.
     """
     state = v.new_zeros(len(v), v.shape[2], k.shape[-1], v.shape[-1]) if state is None else state
+    if not v.numel():  # the shape ledger's batch of no rows
+        return v, state
     with torch.autocast(q.device.type, enabled=False):  # it would multiply in a lower dtype
         if q.shape[1] == 1 and starts is None:
             state = log[:, 0, :, None, None].exp() * state + k[:, 0, ..., None] * v[:, 0, :, None]
