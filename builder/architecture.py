@@ -172,6 +172,12 @@ class ModelSpec(Section):
         return {count for count in counts if count is not None}
 
     @property
+    def unserved(self) -> list[str]:
+        """The schemes that are made for a number of heads, on which the mixers that use them don't agree."""
+        made = [name for name, config in self.schemes.items() if config.component.needs_heads]
+        return [name for name in made if self.scheme_site(name).n_heads is None]
+
+    @property
     def mixers(self) -> dict[str, Config]:
         """The mixer slots that layers use."""
         return {parts[0].slot: parts[0].config for parts in self._spelt}

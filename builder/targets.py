@@ -96,7 +96,12 @@ def _node(node: Mapping[str, Any], path: str) -> Iterator[Problem]:
             close = nearest(key, arguments)
             free = ", ".join(word for word in arguments if word not in GIVEN)
             taken = f"{target} takes no such argument; it takes {free}"
-            yield Problem(f"{path}.{key}", shown(value), taken, f"did you mean {path}.{close}?" if close else f"leave {path}.{key} out")
+            yield Problem(
+                f"{path}.{key}",
+                shown(value),
+                taken,
+                f"did you mean {path}.{close}?" if close else f"leave {path}.{key} out",
+            )
 
 
 def _typed(annotation: ast.expr | None, value: Any, path: str) -> Iterator[Problem]:

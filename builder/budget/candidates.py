@@ -81,6 +81,8 @@ class Candidates:
             model = self._spec(number).model
         except ConfigError:
             return False
+        if any(tower.unserved for tower in model.towers.values()):
+            return False
         whole = model.n_layers % len(model.pattern) == 0 or model.n_layers == self.sample.model.n_layers != number
         return whole and not self.refused(number)
 

@@ -102,7 +102,7 @@ def rows(subject: Subject) -> tuple[Deployed, ...]:
             kinds = list(spec.kinds.values())
             layers = sorted((layer for number in numbers for layer in kinds[number]), key=lambda layer: layer.index)
             # an encoder reads all of its text at once: it keeps nothing for a token to come
-            kept_by = [sum(of[n][part.kind] * len(kinds[n]) for n in numbers) * spec.causal for of in held]
+            kept_by = [sum(of[n][part.kind] * len(kinds[n]) for n in numbers) if spec.causal else 0 for of in held]
             schemes, window = _schemes(spec, part), _window(tower, numbers[0], part)
             ends = [end for scheme in schemes if (end := tower.schemes[scheme].limit) is not None]
             status, rule, fix = _verdict(subject, spec, part, schemes, window)

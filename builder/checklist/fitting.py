@@ -24,7 +24,9 @@ def misfits(spec: RunSpec) -> Iterator[Finding]:
         heads = [name for name in names("head") if find("head", name).gives in wanted]
         rule = f"{objective.name} asks for {' or '.join(wanted)}, of data that is {kind}"
         found = f"the head {model.head.name}, which gives {head.gives}"
-        fix = f"model/head={' or '.join(heads)}, or objective={_others('gives', head.gives)}"
+        able = {name: find("objective", name) for name in names("objective")}
+        others = [name for name, other in able.items() if kind in other.reads and head.gives in other.asked(kind)]
+        fix = f"model/head={' or '.join(heads)}" + (f", or objective={' or '.join(others)}" if others else "")
         yield Finding(Status.FAIL, 2, "model.head", found, rule, fix)
     if asks.prefix != model.prefix:
         rule = "the prefix is seen in both directions, in training as in generation"

@@ -23,6 +23,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     for tower in subject.model.towers.values():
         yield from _of_two_sizes(tower)
         yield from _unread(tower)
+    yield from _unasked(subject.model)
     yield from deploy.check(subject)
     yield from subject.prove(3, "model.position", "what a shift and an exchange of tokens change", order.prove)
     yield from subject.prove(3, "model", "prefill and decode against the full pass", generation.prove)
@@ -57,7 +58,7 @@ def _of_two_sizes(model: ModelSpec) -> Iterator[Finding]:
             found = f"{config.name} for {', '.join(f'{count} heads of {slot}' for slot, count in heads.items())}"
             rule = "its bias has a number for each head, so all mixers that share it must have as many"
             slots = list(heads)[1:]
-            fix = ", ".join(f"model.{slot}.position={{name: {config.name}}}" for slot in slots)
+            fix = " ".join(f"model.{slot}.position={{name: {config.name}}}" for slot in slots)
             yield Finding(Status.FAIL, 3, path, found, rule, fix)
 
 
@@ -67,10 +68,14 @@ def _unread(model: ModelSpec) -> Iterator[Finding]:
     for slot, config in own.items():
         if _acts(config.component, "embed") and not _acts(config.component, "rotate", "bias"):
             rule = "it writes into the embedded tokens, and there only model.position is asked"
-            fix = f"model.position={{name: {config.name}}}, or another scheme for {slot}"
+            fix = f"model.position={{name: {config.name}}} model.{slot}.position=null, or another scheme for {slot}"
             yield Finding(Status.FAIL, 3, f"model.{slot}.position", f"{config.name}, unread", rule, fix)
-    everyone = {layer.mixer.slot for layer in model.layers} <= own.keys()
-    scheme = model.position
+
+
+def _unasked(model: ModelSpec) -> Iterator[Finding]:
+    """The model's scheme, where every mixer of every tower has one of its own."""
+    towers, scheme = model.towers.values(), model.position
+    everyone = all(layer.mixer.slot in tower.schemes for tower in towers for layer in tower.layers)
     if everyone and _acts(scheme.component, "rotate", "bias") and not _acts(scheme.component, "embed"):
         rule = "every mixer has a scheme of its own, so nobody asks the model's"
         yield Finding(Status.FAIL, 3, "model.position", f"{scheme.name}, unread", rule, "model/position=none")

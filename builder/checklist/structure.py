@@ -51,7 +51,7 @@ def _untrainable(subject: Subject) -> Iterator[Finding]:
     }
     for slot, config in readers.items() if device else ():
         if (why := config.component.untrainable(config, model.site(0), device)) is not None:
-            fix = "kernel=null, and the fastest that can is taken, or another trainer"
+            fix = f"model.{slot}.kernel=null, and the fastest that can is taken, or another trainer"
             yield Finding(Status.FAIL, 4, f"model.{slot}.kernel", f"trainer on {device}", why, fix)
 
 

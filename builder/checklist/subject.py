@@ -136,8 +136,7 @@ class Subject:
     def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
         if any(finding.status is Status.FAIL for section in (1, 5) for finding in self.stated_in(section)):
             return None, None, None  # a component refuses its site, or a router its experts
-        schemes = [(tower, *scheme) for tower in self.model.towers.values() for scheme in tower.schemes.items()]
-        if any(c.component.needs_heads and tower.scheme_site(name).n_heads is None for tower, name, c in schemes):
+        if any(tower.unserved for tower in self.model.towers.values()):
             return None, None, None  # question 3 says which mixers differ
         try:
             with _one_thread():

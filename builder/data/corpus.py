@@ -11,7 +11,7 @@ from .. import registry
 from ..errors import ConfigError, Problem
 from ..reads import reading
 from .samples import Samples, Shape
-from .tokenizer import Tokenizer
+from .tokenizer import Tokenizer, Unspeakable
 
 if TYPE_CHECKING:
     from ..spec import RunSpec
@@ -65,7 +65,11 @@ def prepare(spec: RunSpec, *, cache: Path) -> Corpus:
         raise ConfigError([_mismatch(data, spec.objective)])
     shape = Shape(spec.model.train_length, objective.ahead)
     with reading(("data", data), ("tokenizer", spec.tokenizer)) as read:
-        corpus = data.component(data).corpus(spec.tokenizer, shape, cache)
+        try:
+            corpus = data.component(data).corpus(spec.tokenizer, shape, cache)
+        except Unspeakable as error:
+            found = f"{spec.tokenizer.name}, with data {data.name}"
+            raise ConfigError([Problem("tokenizer", found, str(error), "tokenizer=bytes")]) from None
     return replace(corpus, read=frozenset(read))
 
 

@@ -75,8 +75,9 @@ def _local(file: Path, cache: Path) -> Any:
         if not file.stat().st_size:
             raise ValueError("it is empty")
         if file.suffix.lower() in (".jsonl", ".json", ".ndjson"):
-            for number, line in enumerate(file.open("rb"), 1):
-                _refuse_bytes(line, number)
+            with file.open("rb") as lines:
+                for number, line in enumerate(lines, 1):
+                    _refuse_bytes(line, number)
         with _quiet() as datasets:
             return reader(datasets, file, str(cache / "datasets"))
     except Exception as error:  # the library's own, and those of pyarrow and pandas

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated, Any, Self
 
 import torch
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 from torch import Tensor
 from torch.nn import functional as F
 
 from builder.component import Config as BaseConfig
-from builder.component import Room, Site
+from builder.component import Room, Site, refuse
 from builder.components.head import Head, HeadConfig
 from builder.model.linear import Linear
 from builder.registry import find, register
@@ -39,6 +39,13 @@ class Sentence(Head):
         )
         width: PositiveInt | None = None
         normalise: bool = True
+
+        @model_validator(mode="after")
+        def _a_direction_has_room(self) -> Self:
+            if self.width == 1 and self.normalise:
+                rule = "a vector of one number and of length 1 is 1 or -1: there is nothing to learn"
+                refuse("width", self.width, rule, "width=2, or normalise=false")
+            return self
 
         def shrink(self, site: Site) -> Self:
             return super().shrink(site).model_copy(update={"pooling": self.pooling.shrink(site)})

@@ -21,8 +21,10 @@ def inside(config: Any) -> Any:
     kind = config.component
     if kind.part != "mixer":
         refuse("name", config.name, "a part that mixes the positions of the tokens themselves", "name=gqa")
-    if kind.ahead is not Mixer.ahead:
-        rule = "what it does to the stream before it reads is done by a layer, whose only mixer it must be"
+    if issubclass(kind, Both):
+        rule = (
+            "an attention and a recurrence each: it holds both, and a layer knows the positions and heads of one alone"
+        )
         refuse("name", config.name, rule, "name=mamba")
     return config
 

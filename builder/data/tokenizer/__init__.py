@@ -11,7 +11,12 @@ import torch
 from pydantic import Field
 
 from ... import component
+from ...errors import ArchlabError
 from ..stream import StreamDecoder
+
+
+class Unspeakable(ArchlabError):
+    """A text that a tokenizer has no ids for."""
 
 
 class Tokenizer(component.Component, ABC):
@@ -80,7 +85,7 @@ class Tokenizer(component.Component, ABC):
 
     @abstractmethod
     def encode(self, text: str) -> list[int]:
-        """The ids of a text, without any special id."""
+        """The ids of a text, without any special id; raises Unspeakable where there are none."""
 
     @abstractmethod
     def decode(self, ids: Sequence[int]) -> str:

@@ -8,16 +8,15 @@ from typing import Any, Self
 
 from pydantic import Field
 
-from ...errors import ArchlabError
 from ...registry import register
 from ..digest import digest
-from . import Tokenizer, appended
+from . import Tokenizer, Unspeakable, appended
 
 MARK = ">"
 """What stands before an answer, as text."""
 
 
-class UnknownSymbol(ArchlabError):
+class UnknownSymbol(Unspeakable):
     """A text that holds something besides the symbols there are."""
 
 

@@ -121,7 +121,7 @@ def _trained(model: nn.Module) -> Iterator[tuple[Tensor, Part, str | None]]:
     head = _head(model)
     for _, owner, parameter, role in roles(model):
         if parameter.requires_grad:
-            yield parameter, _part(role, owner is head), role
+            yield parameter, _part(role, owner in head), role
 
 
 def _scaled(model: nn.Module, rates: Mapping[Part, Rate]) -> Iterator[tuple[Tensor, Part, bool, float]]:
@@ -133,10 +133,13 @@ def _scaled(model: nn.Module, rates: Mapping[Part, Rate]) -> Iterator[tuple[Tens
         yield parameter, part, _decays(parameter, role), rates[part](factor) if part in rates else factor
 
 
-def _head(model: nn.Module) -> nn.Module | None:
-    """The map to the logits, which models of transformers say by themselves."""
+def _head(model: nn.Module) -> set[nn.Module]:
+    """The map to what the head gives, the head itself or inside it; models of transformers say it by themselves."""
     told = getattr(model, "get_output_embeddings", None)
-    return getattr(model, "head", None) if told is None else told()
+    head = getattr(model, "head", None) if told is None else told()
+    if head is None:
+        return set()
+    return {head, *(owner for _, owner, _, role in roles(head) if role == "readout")}
 
 
 def _part(role: str | None, of_head: bool) -> Part:
