@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,13 +12,18 @@ from pydantic import BaseModel
 from .component import Config
 from .section import Section
 
+_WHOLE = ("__dict__", "model_dump", "model_dump_json")
+"""What gives all fields of a section at once."""
+_COPYING = ("model_copy", "__copy__", "__deepcopy__", "copy", "__eq__", "__hash__")
+"""Who asks for them and reads nothing of it."""
+
 
 @contextmanager
 def reading(*roots: tuple[str, BaseModel]) -> Iterator[set[str]]:
     """The paths of the fields, below the given (path, section), that are read until it is left.
 
-    A copy of a section with other values counts as the section. What writes a section out, compares or copies it reads
-    nothing of it.
+    A copy of a section with other values counts as the section. What copies or compares a section reads nothing of it,
+    and what writes it out reads all.
     """
     places: dict[int, str] = {}
     kinds: dict[type, list[str]] = {}
@@ -29,9 +35,11 @@ def reading(*roots: tuple[str, BaseModel]) -> Iterator[set[str]]:
 
     def noted(node: Any, name: str) -> Any:
         kind = type(node)
-        if name in kind.model_fields and kind in kinds:
+        whole = name in _WHOLE and sys._getframe(1).f_code.co_name not in _COPYING
+        if kind in kinds and (whole or name in kind.model_fields):
             known = places.get(id(node))
-            read.update(f"{place}.{name}" for place in ([known] if known else kinds[kind]))
+            names = kind.model_fields if whole else (name,)
+            read.update(f"{place}.{each}" for place in ([known] if known else kinds[kind]) for each in names)
         return object.__getattribute__(node, name)
 
     watched = (Config, Section)

@@ -68,9 +68,35 @@ class HidesNothing(Masked):
         made = super().collate(batch, draws, tokenizer)
         return made | {"tokens": made["targets"]}
 
-    @classmethod
-    def shows(cls, config):
-        return False
+
+class Falls(NextToken):
+    """Has the sign of the loss wrong."""
+
+    def nats(self, logits, targets, counted, smooth=False):
+        return -super().nats(logits, targets, counted, smooth)
+
+
+class Means(NextToken):
+    """Divides by the number of targets, which the step does again."""
+
+    def loss(self, logits, task, smooth=False):
+        total, count = super().loss(logits, task, smooth)
+        return total / count, count
+
+
+class CountsRows(NextToken):
+    """Says that every token of a row is in the mean."""
+
+    def loss(self, logits, task, smooth=False):
+        return super().loss(logits, task, smooth)[0], torch.tensor(float(task.targets.numel()))
+
+
+class AsksTheSame(NextToken):
+    """Has one target, whatever is read."""
+
+    def task(self, batch):
+        task = super().task(batch)
+        return replace(task, targets=torch.ones_like(task.targets))
 
 
 class Unreached(GLU):
@@ -99,6 +125,19 @@ class DrawsAnew(GLU):
         return super().forward(x, ctx) * torch.rand(x.shape, generator=generator, dtype=x.dtype)
 
 
+class OwnNoise(GLU):
+    """Draws from a generator of its own, which goes on from step to step and no run can set."""
+
+    def __init__(self, config, site):
+        super().__init__(config, site)
+        self.steps = 0
+
+    def forward(self, x, ctx):
+        self.steps += 1
+        drawn = torch.rand(x.shape, generator=torch.Generator().manual_seed(self.steps), dtype=x.dtype)
+        return super().forward(x, ctx) * drawn
+
+
 class HalfStatistics(RMSNorm):
     """Sums squares in the dtype that comes."""
 
@@ -125,6 +164,10 @@ FAULTS = {
     TargetsPadding: ("objective", {}, "FAIL", 2, "objective", "is padding"),
     TargetsPrompts: ("objective", {}, "FAIL", 2, "objective", "is a prompt"),
     CrossesDocuments: ("objective", {}, "FAIL", 2, "objective", "is of another document"),
+    Falls: ("objective", {}, "FAIL", 2, "objective", "with every target 0.1 likelier"),
+    Means: ("objective", {}, "FAIL", 2, "objective", "for the same rows twice"),
+    CountsRows: ("objective", {}, "FAIL", 2, "objective", "50 targets in the mean, and 32 that count"),
+    AsksTheSame: ("objective", {}, "FAIL", 2, "objective", "that no token of the data changes"),
     HidesNothing: ("objective", {"model.kind": "encoder"}, "FAIL", 2, "objective", "moves with it"),
     Unreached: ("model.ffn", {}, "FAIL", 4, "model.ffn", "spare and 1 more: no gradient"),
     NoNumber: (
@@ -132,7 +175,7 @@ FAULTS = {
         {},
         "FAIL",
         4,
-        "model.block",
+        "model.norm",
         "layers.1.ffn_norm.weight and 15 more: a gradient that is no",
     ),
     DrawsAnew: ("model.ffn", {}, "FAIL", 4, "seed", "two steps of one seed differ"),
@@ -141,7 +184,7 @@ FAULTS = {
         {"trainer.precision": "bf16-mixed"},
         "FAIL",
         4,
-        "model.block",
+        "model.norm",
         "statistics in bfloat16 (mean) at layers.0",
     ),
     Ascends: ("optimizer", {}, "FAIL", 4, "optimizer", "nats before a step"),
@@ -203,6 +246,41 @@ def test_weights_that_part_in_a_step_are_seen(run):
     assert [finding.status for finding in tying.after(model)] == [Status.PASS]
     model.head.weight = nn.Parameter(model.head.weight.detach() + 1)
     assert [finding.status for finding in tying.after(model)] == [Status.FAIL]
+
+
+def test_a_head_that_multiplies_by_a_copy_is_seen(run):
+    model = specimen(run().model)
+    model.model.head.forward = lambda hidden, real=None: hidden @ model.model.head.weight.detach().T
+    assert [(f.path, f.status) for f in tying.prove(model)] == [("model.head", Status.FAIL)]
+
+
+def test_a_model_that_is_sure_of_what_is_wrong_is_told(judge):
+    (told,) = [f for f in judge({"model.init": {"name": "normal", "std": 100.0}}, probes=True).findings
+               if f.path == "model.init"]  # fmt: skip
+    assert told.status is Status.WARN and "before the first step" in told.found
+
+
+class Long(GLU):
+    """Has a knob that matters for long texts alone, and one that is read with all others."""
+
+    class Config(GLU.Config):
+        chunk: int = 64
+        strength: float = 1.0
+
+    def __init__(self, config, site):
+        super().__init__(config, site)
+        self.config, self.strength = config, config.model_dump()["strength"]
+
+    def forward(self, x, ctx):
+        y = self.strength * super().forward(x, ctx)
+        return y if x.shape[1] <= self.limit else y[:, : self.config.chunk].repeat(1, 2, 1)
+
+    limit = 64
+
+
+def test_a_key_that_is_read_elsewhere_is_no_dead_one(judged):
+    report = judged(Long, "model.ffn", {"model.train_length": 128}, chunk=32, strength=2.0)
+    assert not [finding for finding in report.failures if finding.path.startswith("model.ffn.")], f"{report}"
 
 
 class Deaf(GLU):

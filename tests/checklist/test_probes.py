@@ -111,6 +111,46 @@ class SeesNothing(GQA):
         return mask.within(0)
 
 
+class LeaksInTraining(GQA):
+    """Looks ahead where it is trained, and nowhere else."""
+
+    def forward(self, x, ctx):
+        return super().forward(x + 0.1 * x.roll(-1, 1) if self.training else x, ctx)
+
+
+class FirstRowsMask(GQA):
+    """Takes the padding of the first row for that of all."""
+
+    def sees(self, mask):
+        return mask if mask.real is None else replace(mask, real=mask.real[:1].expand_as(mask.real))
+
+
+class PicksOneRow(GQA):
+    """Has a state whose new rows are all the first one."""
+
+    def new_state(self, *given, **like):
+        state = super().new_state(*given, **like)
+        picked = state.picked
+        state.picked = lambda index, gap=0: picked(torch.zeros_like(index), gap)
+        return state
+
+
+class TakesNothingBack(GQA):
+    """Has a state that stays where it is when tokens are taken back."""
+
+    def new_state(self, *given, **like):
+        state = super().new_state(*given, **like)
+        state.rewind = lambda mark, kept: setattr(state, "used", mark.used - 1)
+        return state
+
+
+class Shifts(GLU):
+    """Reads the token before, too."""
+
+    def forward(self, x, ctx):
+        return super().forward(x + x.roll(1, 1), ctx)
+
+
 class StaysInPlace(GQA):
     """Keeps its rows where they are when those of the state change places."""
 
@@ -149,6 +189,18 @@ class HalfAngles(RoPE):
     def rotate(self, x, positions):
         angles = positions.ids[..., None, None].to(x.dtype) * torch.ones(x.shape[-1], dtype=x.dtype)
         return x * angles.cos() + x.flip(-1) * angles.sin()
+
+
+class RoundedAngles(RoPE):
+    """Multiplies positions and speeds in the dtype of the model, and is careful from there on."""
+
+    def rotate(self, x, positions):
+        pairs = x.shape[-1] // 2
+        speeds = self._frequencies(x.shape[-1], positions).to(x.dtype)
+        angles = (positions.ids[..., None, None].to(x.dtype) * speeds).to(torch.promote_types(x.dtype, torch.float32))
+        a, b = x[..., :pairs], x[..., pairs:]
+        cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+        return torch.cat((a * cos - b * sin, b * cos + a * sin), dim=-1)
 
 
 class LateRoPE(RoPE):
@@ -214,6 +266,12 @@ FAULTS = {
     SeesNothing: (ATTENTION, [("FAIL", 2, "the query at 0 sees no key")]),
     StaysInPlace: (ATTENTION, [("FAIL", 3, "three rows become")]),
     Modest: (ATTENTION, [("FAIL", 1, "bytes of state stated")]),
+    LeaksInTraining: (ATTENTION, [("FAIL", 2, "moves with token 1, in training alone")]),
+    FirstRowsMask: (ATTENTION, [("FAIL", 2, "three rows at once and one by one")]),
+    PicksOneRow: (ATTENTION, [("FAIL", 3, "in a state of their own")]),
+    TakesNothingBack: (ATTENTION, [("FAIL", 3, "taken back")]),
+    Shifts: (FFN, [("FAIL", 2, "what layers.0.ffn says")]),
+    RoundedAngles: (POSITION, [("WARN", 4, "position 1000 in bfloat16")]),
     PlacedRoPE: (POSITION, [("FAIL", 3, "all positions 3 further")]),
     SilentSines: (POSITION, [("FAIL", 3, "all positions 3 further")]),
     HalfAngles: (

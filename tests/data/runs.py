@@ -15,6 +15,13 @@ CASES = ["stream", "documents", "padded", "pairs", "labelled", "contrastive", "r
 """Every layout, every kind of record, tasks with and without padding, conversations, and a mixture of layouts."""
 
 
+SHORT = (
+    "{%- for m in messages %}{{ m['role'][0] }}:{{ m['content'] + eos_token }}{% endfor -%}"
+    "{% if add_generation_prompt %}a:{% endif %}"
+)
+"""A chat template that leaves answers room in short rows."""
+
+
 def config(room, name, **knobs):
     """The Config of a component."""
     return registry.find(room, name).Config(name=name, **knobs)
@@ -75,7 +82,9 @@ def corpus(case, cache, *, train_length=24, ahead=1):
     if name == "chat":
         talks = [[{"role": "user", "content": text}, {"role": "assistant", "content": text[:3]}] for text in said(40)]
         (cache / "talks.jsonl").write_text("".join(json.dumps({"messages": talk}) + "\n" for talk in talks))
+        (cache / "short.jinja").write_text(SHORT)
         knobs = {"form": "chat", "packing": form, "overlong": "truncate", "val_fraction": 0.3}
+        knobs["template"] = str(cache / "short.jinja")
         return prepared(config("data", "files", path=str(cache / "talks.jsonl"), **knobs), bytes_, **given)
     if name == "mixture":
         for number, text in enumerate(said(60)):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from builder.architecture import EncoderSpec
+from builder.components.router import Router
 from builder.model.assemble import assemble
 from builder.model.language_model import LanguageModel, Output
 from builder.spec import ModelSpec
@@ -33,6 +34,11 @@ class Specimen:
     def beside(self, rows: int = 1) -> dict[str, torch.Tensor]:
         """What the model is given beside `rows` rows of tokens: a source, where it reads one."""
         return {} if self.source is None else {"source": self.source.expand(rows, -1)}
+
+    @property
+    def rivals(self) -> list[str]:
+        """The names of the routers for whose experts the rows of a pass compete."""
+        return [name for name, part in self.model.named_modules() if isinstance(part, Router) and part.rows_compete]
 
     def out(self, output: Output) -> torch.Tensor:
         """What an output says at each position, (B, T, ...): logits, or hidden states where the head gives none."""
@@ -86,7 +92,9 @@ def path_of(model: LanguageModel, name: str) -> str:
         scheme = rest.partition(".")[0]
         return "model.position" if scheme == "model" else f"model.{scheme}.position"
     if first != "layers":
-        return f"model.{first}"
+        return "model.norm" if first.endswith("norm") else f"model.{first}"
     index, _, part = rest.partition(".")
-    slot = tower.spec.layers[int(index)].part(part.partition(".")[0])
-    return "model.block" if slot is None else f"model.{slot.slot}"
+    kind = part.partition(".")[0]
+    slot = tower.spec.layers[int(index)].part(kind)
+    own = "model.norm" if kind.endswith("norm") and getattr(model.spec.block, "norm", None) is None else "model.block"
+    return own if slot is None else f"model.{slot.slot}"

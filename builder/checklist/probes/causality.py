@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,6 +28,7 @@ _HIDDEN = 3
 """Tokens of a source that are padding, where it is seen whether they are read."""
 _PLACE = torch.arange(LENGTH)[None]  # (1, T)
 _FIX = "another mixer in this slot, or one that reads ctx.mask"
+_BLIND = "a mixer that reads what its mask shows, and no scale or decay that leaves nothing of it"
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ class Row:
         return Positions(count(LENGTH, 0, torch.device("cpu")))
 
 
-_PLAIN = Row("", {})
+PLAIN = Row("", {})
 _PADDED = Row("padded", {"attention_mask": (_PLACE >= 2) & (_PLACE < LENGTH - 1)})
 _PACKED = Row("packed", {"segments": 1 + (_PLACE >= LENGTH // 2)})
 _PREFIXED = Row(f"{_PREFIX} of them a prefix", {"prefix": _PLACE < _PREFIX})
@@ -71,7 +72,8 @@ _PREFIXED = Row(f"{_PREFIX} of them a prefix", {"prefix": _PLACE < _PREFIX})
 def prove(specimen: Specimen) -> Iterator[Finding]:
     """The reach of each kind of layer of each tower, and of the whole model, against the declared mask."""
     for name, tower in specimen.model.towers.items():
-        yield from _tower(specimen, name, tower, (_PLAIN, _PADDED) if name else (_PLAIN, _PADDED, _PACKED))
+        apart = () if name or specimen.rivals else (_PACKED,)  # where rows compete, the documents of one do too
+        yield from _tower(specimen, name, tower, (PLAIN, _PADDED, *apart))
         if tower.spec.prefix:
             yield from _tower(specimen, name, tower, (_PREFIXED,))
     if specimen.source is not None:
@@ -106,7 +108,7 @@ def _together(judged: Sequence[Finding], what: str, rows: Sequence[Row], path: s
     yield from wrong
     if not wrong:
         said = ", ".join(row.what for row in rows if row.what)
-        others = f", {said}" if _PLAIN not in rows else f", of rows that are plain, {said}"
+        others = f", {said}" if PLAIN not in rows else f", of rows that are plain, {said}"
         rule = "proven: each token was changed, and just the outputs that may see it moved"
         yield Finding(Status.PASS, 2, path, f"{what} sees what its mask shows{others}", rule)
 
@@ -115,15 +117,27 @@ def _together(judged: Sequence[Finding], what: str, rows: Sequence[Row], path: s
 def _model_reach(specimen: Specimen, row: Row) -> Tensor:
     """change[i, j]: how far the output at i moves when token j changes, as a part of the largest; (T, T)."""
     rows = _changed(specimen, specimen.tokens)
-    beside = specimen.beside(len(rows)) | row.of(len(rows))
-    return _change(specimen.out(specimen.model(rows, **beside)))
+
+    def passed(some: Tensor) -> Tensor:
+        return specimen.out(specimen.model(some, **specimen.beside(len(some)), **row.of(len(some))))
+
+    return changed_at(_passed(specimen, passed, rows))
 
 
 @torch.no_grad()
 def _tower_reach(specimen: Specimen, tower: Tower, row: Row) -> Tensor:
     """The same for what an encoder makes of its source."""
     rows = _changed(specimen, specimen.tokens)
-    return _change(tower(rows, row.of(len(rows)).get("attention_mask"), None, Aux()).hidden)
+
+    def passed(some: Tensor) -> Tensor:
+        return tower(some, row.of(len(some)).get("attention_mask"), None, Aux()).hidden
+
+    return changed_at(_passed(specimen, passed, rows))
+
+
+def _passed(specimen: Specimen, run: Callable[[Tensor], Tensor], rows: Tensor) -> Tensor:
+    """All rows at once, or one by one where they would compete."""
+    return torch.cat([run(some) for some in (rows.split(1) if specimen.rivals else (rows,))])
 
 
 def _changed(specimen: Specimen, tokens: Tensor) -> Tensor:
@@ -137,21 +151,24 @@ def _changed(specimen: Specimen, tokens: Tensor) -> Tensor:
 @torch.no_grad()
 def _layer_reach(specimen: Specimen, tower: Tower, index: int, row: Row) -> Tensor:
     """The same for one layer by itself, on random vectors."""
-    rows = _vectors(specimen, tower)
-    read = _vectors(specimen, tower, seed=2)[:1].expand(len(rows), -1, -1)
-    mask = row.mask(tower.spec.causal, len(rows))
-    return _change(tower.layers[index](rows, _at(tower, index, mask, row.positions, read)))
+    read = vectors(specimen, tower, seed=2)[:1]
+
+    def passed(some: Tensor) -> Tensor:
+        mask = row.mask(tower.spec.causal, len(some))
+        return tower.layers[index](some, at(tower, index, mask, row.positions, read.expand(len(some), -1, -1)))
+
+    return changed_at(_passed(specimen, passed, vectors(specimen, tower)))
 
 
 @torch.no_grad()
 def _reading_reach(specimen: Specimen, tower: Tower, index: int) -> Tensor:
     """change[i, j]: how far the output of one layer at i moves when vector j of what it reads changes; (T, S)."""
-    read = _vectors(specimen, tower)
-    x = _vectors(specimen, tower, seed=2)[:1].expand(len(read), -1, -1)
-    return _change(tower.layers[index](x, _at(tower, index, Mask(causal=tower.spec.causal), _PLAIN.positions, read)))
+    read = vectors(specimen, tower)
+    x = vectors(specimen, tower, seed=2)[:1].expand(len(read), -1, -1)
+    return changed_at(tower.layers[index](x, at(tower, index, Mask(causal=tower.spec.causal), PLAIN.positions, read)))
 
 
-def _vectors(specimen: Specimen, tower: Tower, seed: int = 1) -> Tensor:
+def vectors(specimen: Specimen, tower: Tower, seed: int = 1) -> Tensor:
     """Random vectors (T + 1, T, D): the original, then one changed vector a row."""
     length, width = specimen.tokens.shape[1], tower.spec.d_model
     generator, place = torch.Generator().manual_seed(seed), torch.arange(length)
@@ -160,14 +177,14 @@ def _vectors(specimen: Specimen, tower: Tower, seed: int = 1) -> Tensor:
     return rows
 
 
-def _at(tower: Tower, index: int, mask: Mask, positions: Positions, read: Tensor) -> Context:
+def at(tower: Tower, index: int, mask: Mask, positions: Positions, read: Tensor) -> Context:
     """What one layer is told, with `read` for a source where it reads one."""
     ctx = Context(positions, positions, mask, tower.schemes[tower.slots[index]], aux=Aux())
     if index not in tower.crossed:
         return ctx
     slot = tower.crossed[index]
     scheme: Any = None if slot is None else tower.schemes[slot]
-    return replace(ctx, source=Source(read, _PLAIN.positions, Mask(causal=False), scheme))
+    return replace(ctx, source=Source(read, PLAIN.positions, Mask(causal=False), scheme))
 
 
 @torch.no_grad()
@@ -178,18 +195,18 @@ def _source(specimen: Specimen, source: Tensor) -> Iterator[Finding]:
     for kind, alike in model.spec.kinds.items():
         if alike[0].index in model.crossed:
             change = _reading_reach(specimen, model, alike[0].index)
-            yield _judge(f"each {kind} layer, reading its source,", _PLAIN, change, everything, specimen.tolerance)
+            yield _judge(f"each {kind} layer, reading its source,", PLAIN, change, everything, specimen.tolerance)
     rows = _changed(specimen, source)  # (S + 1, S)
     for hidden in (0, _HIDDEN):
         real = (torch.arange(length) < length - hidden).expand(len(rows), -1)  # (S + 1, S)
         output = model(tokens.expand(len(rows), -1), source=rows, source_mask=real)
         declared = real[:1].expand(tokens.shape[1], -1)  # (T, S)
         what = "the whole source" if not hidden else f"a source that ends in {hidden} pads"
-        change = _change(specimen.out(output))
-        yield _judge(f"the model, reading {what},", _PLAIN, change, declared, specimen.tolerance)
+        change = changed_at(specimen.out(output))
+        yield _judge(f"the model, reading {what},", PLAIN, change, declared, specimen.tolerance)
 
 
-def _change(out: Tensor) -> Tensor:
+def changed_at(out: Tensor) -> Tensor:
     change = (out[1:] - out[0]).abs().amax(-1) / out.abs().max()  # (T changed, T)
     return change.nan_to_num(nan=torch.inf).T  # (T, T changed); NaN has moved
 
@@ -227,7 +244,7 @@ def _judge(
     if blind:
         found = f"{what}: the output at {blind[0][0]} ignores token {blind[0][1]} ({len(blind)} such pairs)"
         rule = "every output moves with each token that its mask shows"
-        return Finding(Status.WARN, 2, path, found, rule, "sees(mask) of the mixer is to say what it reads")
+        return Finding(Status.WARN, 2, path, found, rule, _BLIND)
     rule = "proven: each token was changed, and just the outputs that may see it moved"
     return Finding(Status.PASS, 2, path, f"{what} sees what its mask shows", rule)
 

@@ -15,19 +15,22 @@ from .lesson import Lesson, joined, moved
 
 _PATH = "objective"
 _RULE = "the loss has a gradient where its mask counts a target, and nowhere else"
+_NUDGE = 0.1
+"""What is added to the logits of all targets, to see the loss fall."""
 _FIX = "another objective, or one whose loss counts what task.loss_mask says"
 
 
 def prove(lesson: Lesson) -> Iterator[Finding]:
     """The gradient of the loss against its mask, for every batch; then where each target is from, and who sees it."""
-    wrong = [finding for task in lesson.tasks for finding in _felt(lesson, task)]
+    judged = ([*_felt(lesson, task), *_summed(lesson, task)] for task in lesson.tasks)
+    wrong = next(filter(None, judged), [])  # of the first batch with a fault: the others tell the same
     yield from wrong
     if not wrong:
         counts = [int(task.counts[0]) for task in lesson.tasks]
         found = f"gradient at {' and '.join(map(str, counts))} counted targets, zero everywhere else"
         yield Finding(Status.PASS, 2, _PATH, found, f"proven on rows with padding, prompts and documents: {_RULE}")
     origins = [_origins(lesson, batch, task) for batch, task in zip(lesson.batches, lesson.tasks, strict=True)]
-    yield from _hidden([origin for origin in origins if origin is not None])
+    yield from _hidden(lesson, [origin for origin in origins if origin is not None])
 
 
 def _felt(lesson: Lesson, task: Task) -> Iterator[Finding]:
@@ -51,6 +54,31 @@ def _felt(lesson: Lesson, task: Task) -> Iterator[Finding]:
     for where, said in ((felt & ~counted, "has a gradient and isn't counted"), (counted & ~felt, "has no gradient")):
         if places := where.nonzero().tolist():
             yield _failed(f"the target at {places[0]} {said} ({len(places)} such targets)")
+
+
+@torch.no_grad()
+def _summed(lesson: Lesson, task: Task) -> Iterator[Finding]:
+    """Whether the loss is a sum over the targets that count, with their number beside it, and falls with the right."""
+    tokens, beside = task.read
+    output = lesson.model(tokens, **beside)
+    total, counted = lesson.objective.loss(output.logits, task)
+    targets = task.targets.numel() if task.loss_mask is None else int(task.loss_mask.sum())
+    if int(counted) != targets or not targets:
+        yield _failed(f"{int(counted)} targets in the mean, and {targets} that count")
+    if not lesson.objective.together:
+        twice = joined([task, task])
+        tokens, beside = twice.read
+        again, _ = lesson.objective.loss(lesson.model(tokens, **beside).logits, twice)
+        if not torch.allclose(again, 2 * total, rtol=1e-3):
+            found = f"{total.item():.4g} nats for a batch, {again.item():.4g} for the same rows twice"
+            yield Finding(Status.FAIL, 2, _PATH, found, "a loss is the sum over its targets", _FIX)
+    if lesson.objective.language and targets:
+        right = output.logits.scatter_add(-1, task.targets[..., None], torch.full_like(output.logits[..., :1], _NUDGE))
+        better, _ = lesson.objective.loss(right, task)
+        if not better < total:
+            found = f"{total.item():.4g} nats, {better.item():.4g} with every target {_NUDGE} likelier"
+            rule = "the loss falls where a target becomes likelier"
+            yield Finding(Status.FAIL, 2, _PATH, found, rule, "another objective: this one teaches the contrary")
 
 
 def _failed(found: str) -> Finding:
@@ -87,26 +115,35 @@ def _origins(lesson: Lesson, batch: Batch, task: Task) -> Origin | None:
     if not of.any():
         return None
     change = (said[1:] - said[:1]).abs().amax(-1) / said.abs().max()  # (P, B, T)
-    shown = task.inputs == task.targets if lesson.objective.shows(lesson.run.objective) else torch.zeros_like(counts)
+    shown = _shown(lesson, task, counts)
     across = getattr(lesson.run.objective, "across_documents", False)
     packs = getattr(lesson.run.data, "packing", None) == "documents"
     return Origin(batch, task, of, of & ~shown & ~(change <= lesson.specimen.tolerance), across, packs)
 
 
-def _hidden(origins: list[Origin]) -> Iterator[Finding]:
+def _shown(lesson: Lesson, task: Task, counts: Tensor) -> Tensor:
+    """The targets that stay in what is read, where no more of them do than the objective says: (B, T) bool."""
+    share = lesson.objective.shows(lesson.run.objective)
+    if not share or task.inputs.shape != task.targets.shape:
+        return torch.zeros_like(counts)
+    there = (task.inputs == task.targets) & counts
+    return there if there.sum() <= (1 + share) / 2 * counts.sum() else torch.zeros_like(counts)
+
+
+def _hidden(lesson: Lesson, origins: list[Origin]) -> Iterator[Finding]:
     """What is wrong with the tokens that targets are made of; or that nothing is."""
+    if not origins and lesson.objective.language:
+        rule = "what is asked for is a text, and changes with the text that the data gives"
+        yield Finding(Status.FAIL, 2, _PATH, "targets that no token of the data changes", rule, _FIX)
+        return
     if not origins:
         rule = "a label stands in no text: nothing that is read holds it"
         yield Finding(Status.PASS, 2, _PATH, "targets are no tokens of what is read", rule)
         return
-    wrong = [
-        finding
-        for origin in origins
-        for finding in (_seen(origin), _unreal(origin), _uncounted(origin), _across(origin))
-        if finding is not None
-    ]
-    yield from wrong
-    if not wrong:
+    asked = (_seen, _unreal, _uncounted, _across)
+    wrong = [next(filter(None, (ask(origin) for origin in origins)), None) for ask in asked]
+    yield from filter(None, wrong)
+    if not any(wrong):
         several = any("segments" in origin.batch for origin in origins)
         joint = ", and none is predicted from another document" * (several and not origins[0].across)
         rule = f"proven: the token of each target was changed{joint}"

@@ -36,9 +36,12 @@ def _decoding(specimen: Specimen) -> Iterator[Finding]:
     rule = "prefill and decode in any split give the logits of the full pass"
     path = "model" if worst[0] <= specimen.tolerance else _first_apart(specimen, worst[1])
     yield _judge(specimen, worst[0], f"split {'+'.join(map(str, worst[1]))}", rule, _STATE, path)
-    rule = "rows of a state that change places, as in beam search, go on as those that they have become"
-    fix = "reorder of its state must move all that it keeps"
-    yield _judge(specimen, _reordered(specimen), f"three rows become {_AGAIN.tolist()}", rule, fix)
+    rule = "rows of a state that change places, or go on in a state of their own, are those that they have become"
+    for own in (False, True):
+        where = f"three rows become {_AGAIN.tolist()}{', in a state of their own' * own}"
+        yield _judge(specimen, _reordered(specimen, own), where, rule, _STATE)
+    rule = "tokens that are taken back, as those of a draft, leave nothing behind"
+    yield _judge(specimen, _taken_back(specimen), "three tokens read and taken back", rule, _STATE)
     if specimen.model.spec.prefix:
         prefix = torch.arange(specimen.tokens.shape[1])[None] < _SPLITS[1][0]  # (1, T)
         full = specimen.out(specimen.model(specimen.tokens, prefix=prefix))
@@ -68,18 +71,36 @@ def _first_apart(specimen: Specimen, split: tuple[int, ...]) -> str:
     return "model"
 
 
-def _reordered(specimen: Specimen) -> float:
-    """How far three rows that change places half-way are from passes over what they have become."""
+def _reordered(specimen: Specimen, own: bool) -> float:
+    """How far three rows that change places half-way are from passes over what they have become; `own`: in a new state,
+    beside which the first one goes on."""
     model, half = specimen.model, LENGTH // 2
     rows = torch.cat([(specimen.tokens + row) % model.vocab_size for row in range(len(_AGAIN))])  # (B, T)
     beside = specimen.beside(len(rows))
     sources = {"source": (beside["source"] + torch.arange(len(rows))[:, None]) % model.vocab_size} if beside else {}
     state = model.new_state(len(rows), LENGTH)
     model(rows[:, :half], state=state, **sources)
-    state.reorder(_AGAIN)
+    if own:
+        first, state = state, state.picked(_AGAIN)
+        model(rows[:, half:], state=first)
+    else:
+        state.reorder(_AGAIN)
     become = torch.cat((rows[_AGAIN, :half], rows[:, half:]), dim=1)  # (B, T)
     later = [specimen.out(model(become[:, at : at + 1], state=state)) for at in range(half, LENGTH)]
     full = specimen.out(model(become, **{name: value[_AGAIN] for name, value in sources.items()}))
+    return _difference(torch.cat(later, dim=1), full[:, half:])
+
+
+def _taken_back(specimen: Specimen) -> float:
+    """How far decoding is from the full pass where other tokens were read in between, and taken back."""
+    model, tokens, half = specimen.model, specimen.tokens, LENGTH // 2
+    state = model.new_state(1, LENGTH)
+    model(tokens[:, :half], state=state, **specimen.beside())
+    mark = state.mark(3)
+    model((tokens[:, half : half + 3] + 1) % model.vocab_size, state=state)
+    state.rewind(mark)
+    later = [specimen.out(model(tokens[:, at : at + 1], state=state)) for at in range(half, LENGTH)]
+    full = specimen.out(model(tokens, **specimen.beside()))
     return _difference(torch.cat(later, dim=1), full[:, half:])
 
 

@@ -18,13 +18,16 @@ from builder.model.language_model import LanguageModel
 from . import path_of, tying
 from .lesson import Lesson
 
+_SURPRISED = 4
+"""How many times the loss of an even guess a model may have at first; published ones have up to twice that."""
 _LESS = (0.1, 0.01, 1e-3, 1e-4, 1e-6)
 """What is tried of the learning rate where a step of the whole one doesn't lower the loss."""
 
 
 def prove(lesson: Lesson) -> Iterator[Finding]:
     """Gradients of the specimen, twice; then one step of the run's optimizer on a copy with the run's own init."""
-    first, again = _gradients(lesson), _gradients(lesson)
+    model = copy.deepcopy(lesson.model).train()
+    first, again = _gradients(lesson, model), _gradients(lesson, model)  # the same object: it may remember the first
     yield from _reached(lesson, first)
     if not all(gradient.isfinite().all() for gradient in first.values()):
         return  # nothing else can be asked of it
@@ -32,9 +35,9 @@ def prove(lesson: Lesson) -> Iterator[Finding]:
     yield from _lowered(lesson)
 
 
-def _gradients(lesson: Lesson) -> dict[str, Tensor]:
+def _gradients(lesson: Lesson, model: LanguageModel) -> dict[str, Tensor]:
     """The gradient of each trained parameter over all batches, as in training, by name; empty where there is none."""
-    model = copy.deepcopy(lesson.model).train()
+    model.zero_grad()
     with torch.random.fork_rng([]):
         torch.manual_seed(0)  # of dropout, jitter and noise
         for task in lesson.tasks:
@@ -75,6 +78,11 @@ def _lowered(lesson: Lesson) -> Iterator[Finding]:
     is tied after it."""
     before, after, model = _step(lesson, 1.0)
     yield from tying.after(model)
+    if lesson.objective.language and before > _SURPRISED * (even := math.log(lesson.model.vocab_size)):
+        rule = f"at first nothing is known, and an even guess costs {even:.1f} nats: this one is sure of what is wrong"
+        yield Finding(
+            Status.WARN, 4, "model.init", f"{before:.1f} nats before the first step", rule, "model/init=normal"
+        )
     found = f"{before:.4f} nats before a step, {after:.4f} behind it, on the same rows"
     if after < before:
         rule = "proven on a small copy, at the peak of the learning rate"

@@ -12,12 +12,17 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from builder.components.position import Position
 from builder.finding import Finding, Status
+from builder.model.positions import Positions
 
-from . import path_of
+from . import LENGTH, path_of
 from .lesson import Lesson
 
 _RULE = "angles, softmaxes, statistics, decays, sums along a sequence and the loss are computed in float32"
+_FAR = 1000
+_ROUNDED = 0.03
+"""What the rounding of bfloat16, a part in 256, may change of a vector that is turned or moved, in several steps."""
 _ATEN = torch.ops.aten
 _KEEN = {
     "angles": (_ATEN.sin, _ATEN.cos),
@@ -31,7 +36,9 @@ _WHAT = {op: what for what, ops in _KEEN.items() for op in ops}
 
 
 def prove(lesson: Lesson) -> Iterator[Finding]:
-    """A forward pass and its loss with weights in bfloat16, and with float32 weights under autocast."""
+    """A forward pass and its loss with weights in bfloat16, and with float32 weights under autocast; then each position
+    scheme far from the start, where numbers of bfloat16 are a whole turn apart."""
+    yield from _far(lesson)
     found: dict[tuple[str, str], None] = {}
     looked = 0
     for cast in (True, False):
@@ -46,14 +53,57 @@ def prove(lesson: Lesson) -> Iterator[Finding]:
     if not found:
         what = f"{looked} operations that need float32 have it, with weights in bfloat16 and under autocast"
         yield Finding(Status.PASS, 4, "trainer.precision", what, f"proven: {_RULE}")
-    half = "16" in str(lesson.run.trainer.get("precision", ""))
-    rule = _RULE if half else f"{_RULE}: it would matter with trainer.precision=bf16-mixed"
     told: dict[tuple[str, str], str] = {}
     for place, what in found:
         told.setdefault((path_of(lesson.model, place) if place else "objective", what), place or "the loss")
     for (path, what), place in told.items():
-        fix = "trainer.precision=32-true, or a component that casts there" if half else "a component that casts there"
-        yield Finding(Status.FAIL if half else Status.WARN, 4, path, f"{what} at {place}", rule, fix)
+        yield _judged(lesson, path, f"{what} at {place}", "a component that casts there")
+
+
+@torch.no_grad()
+def _far(lesson: Lesson) -> Iterator[Finding]:
+    """What each scheme makes of the same vectors in bfloat16 and in float64, `_FAR` positions behind the start."""
+    model, cast = lesson.model, copy.deepcopy(lesson.model).to(torch.bfloat16)
+    place = torch.arange(LENGTH)[None]
+    for name, tower in model.towers.items():
+        for key, scheme in tower.schemes.items():
+            room = _FAR if scheme.limit is None else min(_FAR, scheme.limit - LENGTH)
+            for hook, x in _asked(lesson, scheme).items():
+                right = getattr(scheme, hook)(x, Positions(place + room))
+                half = getattr(cast.towers[name].schemes[key], hook)(x.to(torch.bfloat16), Positions(place + room))
+                error = ((half.double() - right).abs().max() / right.abs().max()).item()
+                if not error <= _ROUNDED:
+                    path = path_of(model, f"{name}.positions.{key}".strip("."))
+                    found = f"position {_FAR} in bfloat16: off by {error:.1g} of the largest number ({hook})"
+                    yield _judged(lesson, path, found, "a scheme that keeps its angles in float32")
+
+
+def _judged(lesson: Lesson, path: str, found: str, other: str) -> Finding:
+    """What fails in a run of half precision, and would in others."""
+    if "16" in str(lesson.run.trainer.get("precision", "")):
+        return Finding(Status.FAIL, 4, path, found, _RULE, f"trainer.precision=32-true, or {other}")
+    rule = f"{_RULE}: it would matter with trainer.precision=bf16-mixed"
+    return Finding(Status.WARN, 4, path, found, rule, other)
+
+
+def _asked(lesson: Lesson, scheme: Position) -> dict[str, Tensor]:
+    """The vectors that a scheme's hooks are first given in a pass, by hook."""
+    given: dict[str, Tensor] = {}
+    hooks = [hook for hook in ("embed", "rotate") if getattr(type(scheme), hook) is not getattr(Position, hook)]
+    for hook in hooks:
+        own = getattr(scheme, hook)
+
+        def heard(x: Tensor, positions: Positions, own: Any = own, hook: str = hook) -> Tensor:
+            given.setdefault(hook, x)
+            return own(x, positions)
+
+        setattr(scheme, hook, heard)
+    try:
+        lesson.model(lesson.specimen.tokens, **lesson.specimen.beside())
+    finally:
+        for hook in hooks:
+            delattr(scheme, hook)
+    return given
 
 
 class Looking(TorchDispatchMode):

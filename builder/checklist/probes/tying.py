@@ -28,7 +28,10 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     shared = _one(model.embedding.weight, model.head.weight)
     shared_after = _one(cast.embedding.weight, cast.head.weight)
     found = f"tie_embeddings {str(tied).lower()}: embedding and head are {'one tensor' if shared else 'two tensors'}"
-    if shared != tied or shared_after != tied:
+    if tied and not _felt(model):
+        rule = "the head's logits move with the table, and what they owe reaches it: here they come from a copy"
+        yield Finding(Status.FAIL, 4, "model.head", found, rule, "another head, or one that multiplies by its weight")
+    elif shared != tied or shared_after != tied:
         rule = "tied weights share storage, also after a cast; untied ones don't (chapter 3.7)"
         yield Finding(Status.FAIL, 4, "model.tie_embeddings", found, rule, "the head's weight must be the embedding's")
     else:
@@ -48,6 +51,16 @@ def after(model: LanguageModel) -> Iterator[Finding]:
         rule = f"tie_embeddings is {str(tied).lower()}, and a step of the optimizer changes nothing about that"
         fix = f"model.tie_embeddings={str(not tied).lower()}, or another optimizer"
         yield Finding(Status.FAIL, 4, "model.tie_embeddings", found, rule, fix)
+
+
+def _felt(model: LanguageModel) -> bool:
+    """Whether the head alone has a gradient at the table."""
+    table = model.embedding.weight
+    hidden = torch.ones(1, 2, model.spec.d_model, dtype=table.dtype)
+    with torch.enable_grad():
+        scores = model.head(hidden)
+        (gradient,) = torch.autograd.grad(scores.sum(), table, allow_unused=True) if scores.requires_grad else (None,)
+    return gradient is not None and bool(gradient.any())
 
 
 def _one_table(*models: LanguageModel) -> Finding:

@@ -13,6 +13,7 @@ from builder.data.corpus import Corpus
 from builder.errors import ArchlabError
 from builder.finding import Finding, Status
 from builder.generation import generate
+from builder.ledger import ledger
 from builder.model.assemble import build
 from builder.reads import reading, sections
 from builder.training.averaging import averages
@@ -38,6 +39,9 @@ def prove(lesson: Lesson, corpus: Corpus | None, idle: tuple[str, ...]) -> Itera
     roots = [(name, value) for name in WATCHED if isinstance(value := getattr(spec, name), BaseModel)]
     with reading(*roots) as read:
         _live(lesson)
+    with reading(("model", lesson.run.model)) as long:  # some keys matter at the length of training alone
+        ledger(lesson.run.model)
+    read |= long
     stated = [(name, getattr(lesson.run, name)) for name, _ in roots]
     if corpus is not None:
         read |= corpus.read | _drawn(lesson.run, corpus)

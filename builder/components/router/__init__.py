@@ -64,6 +64,9 @@ class Router(nn.Module, Component):
     balanced: ClassVar[bool] = False
     """Whether every expert gets as many tokens by construction, so that nothing has to balance them."""
 
+    rows_compete: ClassVar[bool] = False
+    """Whether where a token goes depends on the other tokens of the pass, those of other rows too."""
+
     def __init__(self, config: Any, d_model: int, n_experts: int, top_k: int, learns: bool = False):
         super().__init__()
         self.n_experts, self.top_k, self.jitter = n_experts, top_k, config.jitter

@@ -25,6 +25,7 @@ class ExpertChoice(Router):
     """
 
     balanced = True
+    rows_compete = True
 
     class Config(RouterConfig):
         """The knobs of every router."""

@@ -114,9 +114,9 @@ class Objective(Component):
         return ()
 
     @classmethod
-    def shows(cls, config: Any) -> bool:
-        """Whether some targets stay in what is read, on purpose."""
-        return False
+    def shows(cls, config: Any) -> float:
+        """The share of targets that stay in what is read, on purpose."""
+        return 0.0
 
     def collate(self, batch: dict[str, Tensor], draws: Sequence[int], tokenizer: Tokenizer) -> dict[str, Tensor]:
         """A batch as it is trained on, from one of the data's: what is drawn for a row comes from its number in

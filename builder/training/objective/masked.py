@@ -47,6 +47,9 @@ class Masked(Objective):
 
         @model_validator(mode="after")
         def _shares_are_of_one_whole(self) -> Self:
+            if self.masked + self.random == 0:
+                rule = "random=0 too, so that no target is hidden: all that is asked for can be read off"
+                refuse("masked", self.masked, rule, "masked=0.8")
             if self.masked + self.random > 1 + 1e-9:
                 rule = f"masked={self.masked} and random are shares of the same tokens: together at most 1"
                 refuse("random", self.random, rule, f"random={max(0.0, 1 - self.masked):g}")
@@ -59,8 +62,8 @@ class Masked(Objective):
         return ("mask",)
 
     @classmethod
-    def shows(cls, config: Masked.Config) -> bool:
-        return config.masked + config.random < 1
+    def shows(cls, config: Masked.Config) -> float:
+        return 1 - config.masked - config.random
 
     def collate(self, batch: dict[str, Tensor], draws: Sequence[int], tokenizer: Tokenizer) -> dict[str, Tensor]:
         tokens, real = batch["tokens"], batch.get("attention_mask")
