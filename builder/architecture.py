@@ -16,11 +16,15 @@ from .section import Section
 
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
 
+Depth = Annotated[int, Field(gt=0, le=2048)]
+Width = Annotated[int, Field(gt=0, le=2**20)]
+"""What is more than these was a slip of the finger, and would be written out and drawn layer by layer."""
+
 
 class EncoderSpec(Section):
     """The tower that reads the source, of the same slots: its layers, tiled over `n_layers` as the model's own are."""
 
-    n_layers: PositiveInt
+    n_layers: Depth
     pattern: Annotated[tuple[str, ...], Field(strict=False, min_length=1)] = ("attention+ffn",)
 
     @field_validator("pattern")
@@ -49,8 +53,8 @@ class ModelSpec(Section):
     __pydantic_extra__: dict[str, Slot]
 
     kind: Literal["decoder", "encoder", "encoder_decoder"] = "decoder"
-    d_model: PositiveInt
-    n_layers: PositiveInt
+    d_model: Width
+    n_layers: Depth
     vocab_size: PositiveInt | None = None
     tie_embeddings: bool = True
     train_length: PositiveInt

@@ -110,6 +110,9 @@ def _fault(key: str, found: object, rule: str, fix: str) -> InitErrorDetails:
 SLOT = "slot"
 """The mark of a slot in a JSON Schema: the components that it takes, as room.name."""
 
+UNNAMED = "unnamed"
+"""The mark of the one that is meant where a slot gives no name, where there is one."""
+
 
 class Room:
     """Pydantic annotation of a slot: `Annotated[Config, Room("norm")]` takes `{name: ..., its knobs}` of that room.
@@ -126,7 +129,9 @@ class Room:
 
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
         """A mark where builder/schema.py puts the components, which may hold slots of this room again."""
-        return {SLOT: [f"{room}.{name}" for room in self.rooms for name in registry.names(room) if self._takes(name)]}
+        keys = [f"{room}.{name}" for room in self.rooms for name in registry.names(room) if self._takes(name)]
+        meant = [key for key in keys if self.default is not None and key.partition(".")[2] == self.default]
+        return {SLOT: keys} | ({UNNAMED: meant[0]} if meant else {})
 
     def _takes(self, name: str) -> bool:
         try:

@@ -198,15 +198,14 @@ def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDeta
 
 
 def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
-    """The valid path whose last word is most like `key`, one below the same parent before others."""
+    """The valid path whose last word is most like `key`: elsewhere it must be more so than below the same parent."""
 
-    def likeness(path: str) -> tuple[float, float]:
+    def likeness(path: str) -> float:
         home, _, word = path.rpartition(".")
-        alike = SequenceMatcher(None, key, word).ratio()
-        return alike + (0.1 if home == parent else 0.0), alike
+        return SequenceMatcher(None, key, word).ratio() + (0.1 if home == parent else 0.0)
 
     best = max(valid, key=likeness, default="")
-    return best if best and likeness(best)[1] > 0.65 else None
+    return best if best and likeness(best) > 0.75 else None
 
 
 def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> Iterator[str]:

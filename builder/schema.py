@@ -6,6 +6,7 @@ Each section and each component is an entry of `$defs`, and a slot one of the co
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from inspect import cleandoc
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic.json_schema import models_json_schema
 
 from . import registry
-from .component import SLOT, Config
+from .component import SLOT, UNNAMED, Config
 from .spec import RunSpec
 
 DRAFT = "https://json-schema.org/draft/2020-12/schema"
@@ -51,6 +52,9 @@ def json_schema(partial: bool = False) -> dict[str, Any]:
             schema["properties"]["name"] = {"const": key.partition(".")[2]}
             schema["required"] = ["name", *(knob for knob in schema.get("required", ()) if knob != "name")]
         defs[key] = _made(schema, ours, partial)
+    for key in [key for key in configs if f'"{_DEFS}{key}.{UNNAMED}"' in json.dumps(defs)]:
+        needed = [knob for knob in defs[key].get("required", ()) if knob != "name"]
+        defs[f"{key}.{UNNAMED}"] = defs[key] | ({} if partial else {"required": needed})
     root = defs.pop(RunSpec.__name__)
     if partial:
         root["properties"] |= _HYDRAS
@@ -59,7 +63,7 @@ def json_schema(partial: bool = False) -> dict[str, Any]:
 
 def _made(node: dict[str, Any], ours: Mapping[str, str], partial: bool) -> dict[str, Any]:
     """A part of pydantic's schema as it stands in ours: slots written out, references by our names."""
-    made = {key: value for key, value in node.items() if key not in (SLOT, "title", *["required"] * partial)}
+    made = {key: value for key, value in node.items() if key not in (SLOT, UNNAMED, "title", *["required"] * partial)}
     for key, value in made.items():
         if key == "properties":
             made[key] = {name: _made(each, ours, partial) for name, each in value.items()}
@@ -71,6 +75,8 @@ def _made(node: dict[str, Any], ours: Mapping[str, str], partial: bool) -> dict[
             made[key] = ours.get(value, value)
     if SLOT in node:
         made["anyOf"] = [*({"$ref": f"{_DEFS}{key}"} for key in node[SLOT]), _ELSEWHERE]
+        if UNNAMED in node:
+            made["anyOf"].append({"$ref": f"{_DEFS}{node[UNNAMED]}.{UNNAMED}"})
     closed = SLOT in node or "enum" in node or node.get("type") in _CLOSED
     return {"anyOf": [made, _OPEN]} if partial and closed else made
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
+from pydantic import Field, PositiveFloat, PositiveInt, ValidationInfo, field_validator, model_validator
 
 from .component import refuse
 from .section import Section
+
+Seed = Annotated[int, Field(ge=0, le=2**32 - 1)]
+"""What begins random numbers: NumPy's take no larger one."""
 
 SEQUENCES = 32
 """What a step reads where a config doesn't say."""
@@ -76,7 +79,7 @@ class SampleSpec(Section):
     repetition_penalty: PositiveFloat | None = None
     num_beams: PositiveInt = 1
     length_penalty: Annotated[float, Field(allow_inf_nan=False)] = 1.0
-    seed: NonNegativeInt | None = None
+    seed: Seed | None = None
 
 
 class OutputSpec(Section):

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeInt, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from .architecture import ModelSpec
 from .budget import BudgetSpec
@@ -13,17 +12,11 @@ from .component import Config, Room, refuse_all
 from .frozen import FrozenDict
 from .identity import fingerprint
 from .section import Section
-from .sections import BatchSpec, EmaSpec, GuardSpec, OutputSpec, SampleSpec
+from .sections import BatchSpec, EmaSpec, GuardSpec, OutputSpec, SampleSpec, Seed
+from .trainer import CHOICES, faults
 
 VERSION = 1
 """The version of this schema; written into every frozen config."""
-
-TAKEN = {
-    *("callbacks", "logger", "plugins", "default_root_dir", "max_epochs", "accumulate_grad_batches"),
-    *("enable_checkpointing", "enable_progress_bar", "enable_model_summary", "use_distributed_sampler"),
-    "num_sanity_val_steps",
-}
-"""Arguments of Lightning's Trainer that the run sets itself."""
 
 EXECUTION = (
     *("compile", "fused_loss", "activation_checkpointing", "batch.micro_batch"),
@@ -31,22 +24,10 @@ EXECUTION = (
 )
 """How a run is computed, not what: a run may go on under others, since its steps stay those of the same batches."""
 
-
-COUNTED = (
-    ("devices", "a number of devices, -1 or auto for all, or a list of their numbers"),
-    ("num_nodes", "a number of machines"),
-)
-"""Arguments of the trainer that say how many processes there are, which is asked before there is a trainer."""
-
-
-def _counts(trainer: dict[str, Any], key: str) -> bool:
-    """Whether an argument of COUNTED, where it is given, says a number of processes."""
-    value = trainer.get(key, 1)
-    if isinstance(value, list | tuple):
-        return key == "devices" and bool(value) and all(type(number) is int and number >= 0 for number in value)
-    if isinstance(value, str) and key == "devices":
-        return value in ("auto", "-1") or bool(re.fullmatch(r"[1-9]\d*|\d+(,\d+)*,?", value.replace(" ", "")))
-    return type(value) is int and (value >= 1 or (key, value) == ("devices", -1))
+_TRAINER: dict[str, Any] = {
+    key: {"anyOf": [{"enum": [*words, None]}, {"type": "object"}]} for key, words in CHOICES.items()
+}
+"""What a JSON Schema says of the trainer's arguments: the words of those that have few."""
 
 
 class RunSpec(Section):
@@ -59,7 +40,7 @@ class RunSpec(Section):
     """
 
     version: Literal[1] = VERSION
-    seed: NonNegativeInt
+    seed: Seed
     model: ModelSpec
     data: Annotated[Config, Room("data")]
     tokenizer: Annotated[Config, Room("tokenizer")]
@@ -70,7 +51,7 @@ class RunSpec(Section):
     guard: GuardSpec | None = None
     ema: EmaSpec | None = None
     budget: BudgetSpec | None = None
-    trainer: dict[str, Any]
+    trainer: Annotated[dict[str, Any], Field(json_schema_extra={"properties": _TRAINER})]
     compile: Literal[False, True, "blocks"] = False
     activation_checkpointing: bool | Annotated[tuple[str, ...], Field(strict=False)] = False
     fused_loss: bool = False
@@ -124,14 +105,7 @@ class RunSpec(Section):
     @field_validator("trainer")
     @classmethod
     def _trainer_leaves_the_run_its_own(cls, trainer: dict[str, Any]) -> dict[str, Any]:
-        rule = "the run sets this itself, as callbacks, logger, output and batch say"
-        faults = [(key, trainer[key], rule, f"leave trainer.{key} out") for key in sorted(TAKEN & trainer.keys())]
-        for key, example in (("max_steps", 1000), ("val_check_interval", 100), ("log_every_n_steps", 10)):
-            steps = trainer.get(key)
-            if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-                faults.append((key, steps, "a positive number of optimizer steps", f"e.g. trainer.{key}={example}"))
-        faults += [(key, trainer[key], rule, f"trainer.{key}=1") for key, rule in COUNTED if not _counts(trainer, key)]
-        refuse_all(faults)
+        refuse_all(faults(trainer))
         return FrozenDict(trainer)
 
     @field_validator("logger", "callbacks")

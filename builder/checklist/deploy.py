@@ -153,6 +153,10 @@ def _sample(subject: Subject) -> Iterator[Finding]:
         rule = "whether prompt and answer have room is known once the prompt is in tokens, and no tokenizer was read"
         yield Finding(Status.UNKNOWN, 3, "sample", "not read", rule)
         return
+    if subject.misfits:
+        rule = "what it writes is asked once the model fits what is asked of it in training: mend those FAILs first"
+        yield Finding(Status.UNKNOWN, 3, "sample", "not asked", rule)
+        return
     asked = subject.spec.sample
     try:
         refuse(subject.model, subject.tokenizer, asked)

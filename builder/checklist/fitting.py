@@ -14,17 +14,18 @@ def misfits(spec: RunSpec) -> Iterator[Finding]:
     """What of a run doesn't fit its objective: all of it FAILs."""
     objective, model = spec.objective, spec.model
     asks, head = objective.component, model.head.component
+    kind: str = spec.data.kind  # type: ignore[attr-defined]
+    able = {name: find("objective", name) for name in names("objective")}
     if model.kind not in asks.kinds:
         rule = f"{objective.name} trains a model of kind {' or '.join(asks.kinds)}"
-        fix = f"model={asks.kinds[0]}, or objective={_others('kinds', model.kind)}"
+        others = [name for name, other in able.items() if model.kind in other.kinds and kind in other.reads]
+        fix = f"model={asks.kinds[0]}" + (f", or objective={' or '.join(others)}" if others else "")
         yield Finding(Status.FAIL, 2, "objective", f"{objective.name}, with model.kind {model.kind}", rule, fix)
-    kind: str = spec.data.kind  # type: ignore[attr-defined]
     wanted = asks.asked(kind)
     if head.gives not in wanted:
         heads = [name for name in names("head") if find("head", name).gives in wanted]
         rule = f"{objective.name} asks for {' or '.join(wanted)}, of data that is {kind}"
         found = f"the head {model.head.name}, which gives {head.gives}"
-        able = {name: find("objective", name) for name in names("objective")}
         others = [name for name, other in able.items() if kind in other.reads and head.gives in other.asked(kind)]
         fix = f"model/head={' or '.join(heads)}" + (f", or objective={' or '.join(others)}" if others else "")
         yield Finding(Status.FAIL, 2, "model.head", found, rule, fix)
@@ -46,8 +47,3 @@ def misfits(spec: RunSpec) -> Iterator[Finding]:
         rule = f"{objective.name} tells a row from all others of its batch, which must be computed at once"
         found = f"{micro} rows at once on {ranks} ranks"
         yield Finding(Status.FAIL, 2, "batch.micro_batch", found, rule, "batch.micro_batch=null trainer.devices=1")
-
-
-def _others(attribute: str, wanted: str) -> str:
-    found = [name for name in names("objective") if wanted in getattr(find("objective", name), attribute)]
-    return " or ".join(found) or "<one of your own>"

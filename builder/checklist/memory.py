@@ -31,7 +31,10 @@ def judge(forecaster: Forecaster) -> Finding:
     rule = f"{parts}; most in {expected.when}, {expected.micro_batch} rows at once"
     room = expected.device.memory
     if room is None:
-        return Finding(Status.UNKNOWN, 1, "batch", f"{found}, on a CPU", f"{rule}; {expected.device.why}")
+        found, rule = f"{found}, as a CPU would need", f"{rule}; what there is isn't known: {expected.device.why}"
+        elsewhere = spec.trainer.get("accelerator", "auto") not in ("auto", "cpu")
+        fix = "trainer=auto for this machine, or check it on one that has it" if elsewhere else ""
+        return Finding(Status.UNKNOWN, 1, "batch", found, rule, fix)
     rule += f"; {expected.device.name} has {told(room)}"
     if expected.roomy:
         return Finding(Status.PASS, 1, "batch", found, rule)

@@ -7,8 +7,10 @@ from typing import Any
 
 from builder.components.init import roles
 from builder.components.position import Position
+from builder.errors import shown
 from builder.finding import Finding, Status
 from builder.layers import LayerSpec
+from builder.sections import SampleSpec
 from builder.spec import ModelSpec
 
 from .probes import Specimen, learning, precision, tying, use
@@ -34,6 +36,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     yield from subject.stated_in(4)
     yield from model.init.component.judge(model.init, model)
     yield from _untrainable(subject)
+    yield from _idle(subject.spec.sample)
     yield from subject.prove(4, "model", "every parameter has a role", _unmarked)
     yield from subject.prove(4, "model.tie_embeddings", "tied weights share storage", tying.prove)
     yield from subject.teach(4, "model", "what a step reaches and lowers", learning.prove)
@@ -49,10 +52,26 @@ def _untrainable(subject: Subject) -> Iterator[Finding]:
     readers = {
         slot: config for tower in model.towers.values() for slot, config in (tower.mixers | tower.crossed).items()
     }
+    told = {finding.path for finding in subject.stated_in(4) if finding.status is Status.FAIL}
     for slot, config in readers.items() if device else ():
+        if f"model.{slot}.kernel" in told:  # of no use anywhere
+            continue
         if (why := config.component.untrainable(config, model.site(0), device)) is not None:
             fix = f"model.{slot}.kernel=null, and the fastest that can is taken, or another trainer"
             yield Finding(Status.FAIL, 4, f"model.{slot}.kernel", f"trainer on {device}", why, fix)
+
+
+def _idle(sample: SampleSpec) -> Iterator[Finding]:
+    """Options of the sample that nothing reads beside others."""
+    off = SampleSpec(prompt="")
+    greedy, alone = sample.temperature == 0, sample.num_beams == 1
+    keys = ("seed", *("top_k", "top_p", "min_p") * alone) if greedy else ()  # beams refuse the three
+    idle = dict.fromkeys(keys, "nothing reads it at temperature 0")
+    idle |= {"length_penalty": "nothing reads it without beams"} if alone else {}
+    for key, rule in idle.items():
+        if (found := getattr(sample, key)) != (unset := getattr(off, key)):
+            path = f"sample.{key}"
+            yield Finding(Status.WARN, 4, path, shown(found), rule, f"{path}={shown(unset)}")
 
 
 def _shared(model: ModelSpec) -> Iterator[Finding]:

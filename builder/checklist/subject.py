@@ -136,6 +136,8 @@ class Subject:
     def _built(self) -> tuple[Ledger | None, Specimen | None, Finding | None]:
         if any(finding.status is Status.FAIL for section in (1, 5) for finding in self.stated_in(section)):
             return None, None, None  # a component refuses its site, or a router its experts
+        if any(f.status is Status.FAIL and f.path.endswith(".kernel") for f in self.stated_in(4)):
+            return None, None, None  # no pass can be computed
         if any(tower.unserved for tower in self.model.towers.values()):
             return None, None, None  # question 3 says which mixers differ
         try:

@@ -20,9 +20,10 @@ def check(subject: Subject) -> Iterator[Finding]:
     """Rows against ids: the tokenizer's, the special ones, the largest in the data, and those that may be written; what
     becomes of text in the tokenizer, and how it ends in the data."""
     tokenizer, declared = subject.tokenizer, subject.spec.tokenizer
-    ids: int = declared.size if tokenizer is None else len(tokenizer)  # type: ignore[attr-defined]
+    asked: int = declared.size  # type: ignore[attr-defined]
+    ids = asked if tokenizer is None else len(tokenizer)
     rows = subject.model.vocab_size or 0
-    yield _rows(subject, rows, ids)
+    yield _rows(subject, rows, ids, asked)
     yield from _shared(subject)
     if tokenizer is None:
         rule = "special ids, round trip and what may be written are read off the tokenizer, and none was read here"
@@ -48,7 +49,7 @@ def check(subject: Subject) -> Iterator[Finding]:
         yield from _labels(subject, len(corpus.labels))
 
 
-def _rows(subject: Subject, rows: int, ids: int) -> Finding:
+def _rows(subject: Subject, rows: int, ids: int, asked: int) -> Finding:
     """The two ends of the model as they are built, against the ids; of a model that can't be, as they are asked for."""
     head, name = subject.model.head, subject.spec.tokenizer.name
     said, embedded, logits = head.component.gives == "tokens", rows, rows
@@ -66,7 +67,12 @@ def _rows(subject: Subject, rows: int, ids: int) -> Finding:
         return Finding(Status.FAIL, 6, "model.head", found, rule, fix)
     if embedded > 2 * ids:
         rule = "most rows belong to no token: is this the tokenizer that the model was meant for?"
-        return Finding(Status.WARN, 6, "model.vocab_size", found, rule, "model.vocab_size=null, or tokenizer=file")
+        fix = "model.vocab_size=null, or tokenizer=file"
+        if embedded == asked:  # as many as it was to learn
+            rule = f"most rows belong to no token: {asked} ids were asked for, and its data had no more to give"
+            own = ids - len(subject.spec.tokenizer.specials)  # type: ignore[attr-defined]
+            fix = f"tokenizer.vocab_size={own}, or more data"
+        return Finding(Status.WARN, 6, "model.vocab_size", found, rule, fix)
     if embedded > ids:
         rule = f"rows {ids} to {embedded - 1} only pad: never sampled"
         return Finding(Status.PASS, 6, "model.vocab_size", found, rule)

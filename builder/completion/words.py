@@ -12,6 +12,13 @@ from builder.errors import ArchlabError
 
 from .knobs import Knobs
 
+CHECK = {
+    "format": ("json", "markdown", "table", "text"),
+    "probes": ("false", "true"),
+    "schema": ("false", "partial", "true"),
+}
+"""What may stand at the keys of recipes.check that are no run's; the forms themselves come with torch."""
+
 
 def words(typed: str, others: Sequence[str], job: str) -> Iterator[str]:
     """What the word `typed` may become, beside the other overrides of a command; one that is whole ends in a space.
@@ -24,7 +31,7 @@ def words(typed: str, others: Sequence[str], job: str) -> Iterator[str]:
     if given:
         *before, last = value.split(",")  # of several values, as a sweep has them
         start = ",".join([*before, ""]) if before else ""
-        found = (f"{key}={start}{choice} " for choice in _values(key, config) if choice.startswith(last))
+        found = (f"{key}={start}{choice} " for choice in _values(key, config, job) if choice.startswith(last))
     else:
         found = (word for word in (*_groups(config, job), *_keys(key, config)) if word.startswith(key))
     yield from (f"{signs}{word}" for word in found)
@@ -58,11 +65,11 @@ def _keys(typed: str, config: dict[str, Any]) -> Iterator[str]:
         yield f"{parent}.{key}".lstrip(".") + ("." if knobs.below(key).has_keys else "=")
 
 
-def _values(key: str, config: dict[str, Any]) -> list[str]:
+def _values(key: str, config: dict[str, Any], job: str) -> Sequence[str]:
     group = key.partition("@")[0]
     if is_group(group):
         return sorted(file.stem for root in GROUPS for file in (root / group).glob("*.yaml"))
-    return _knobs(key, config).values()
+    return CHECK[key] if job == "check" and key in CHECK else _knobs(key, config).values()
 
 
 def _knobs(path: str, config: dict[str, Any]) -> Knobs:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -11,7 +12,9 @@ from torch import Tensor
 
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
+from builder.generation.beams import refuse_beside
 from builder.generation.request import check_length
+from builder.generation.sampling import Sampler
 from builder.model.language_model import LanguageModel
 from builder.sections import SampleSpec
 
@@ -59,11 +62,7 @@ def sample(
         max_new_tokens=count,
         eos=tokenizer.eos,
         pad=tokenizer.pad,
-        temperature=spec.temperature,
-        top_k=spec.top_k,
-        top_p=spec.top_p,
-        min_p=spec.min_p,
-        repetition_penalty=spec.repetition_penalty,
+        **_choice(spec),
         num_beams=spec.num_beams,
         length_penalty=spec.length_penalty,
         seed=spec.seed,
@@ -77,8 +76,14 @@ def sample(
 
 
 def request(tokenizer: Tokenizer, spec: SampleSpec, deploy_length: int) -> tuple[list[int], int]:
-    """The ids of the prompt, and how many tokens are to follow; raises GenerationError past `deploy_length`."""
+    """The ids of the prompt, and how many tokens are to follow; raises GenerationError for what `generate` refuses."""
+    refuse_beside(spec.num_beams, _choice(spec))
     ids = tokenizer.begun(tokenizer.encode(spec.prompt)) or [tokenizer.eos]
     count = spec.max_new_tokens or max(deploy_length - len(ids), 1)
     check_length(len(ids), count, deploy_length)
     return ids, count
+
+
+def _choice(spec: SampleSpec) -> dict[str, Any]:
+    """How the next token is chosen: the knobs of a Sampler."""
+    return {knob.name: getattr(spec, knob.name) for knob in fields(Sampler)}

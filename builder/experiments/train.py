@@ -121,12 +121,9 @@ def _with_micro_batch(ready: Ready, console: Console) -> Ready:
 
 
 def _new(spec: RunSpec, console: Console) -> Ready | RunFolder:
-    from builder.training.fit import rehearse
-
     if (begun := slurm.begun(spec)) is not None:
         return begun if begun.summary()["status"] == "completed" else _old(begun.path, console, {})
     corpus, costs, report = _examine(spec, console)
-    rehearse(spec)
     folder = RunFolder.create(spec)
     _begin(spec, folder, corpus, costs, report)
     return Ready(spec, folder, corpus, costs)
@@ -178,8 +175,13 @@ def _corpus(spec: RunSpec) -> Corpus:
 
 
 def _examine(spec: RunSpec, console: Console) -> tuple[Corpus, Ledger, Any]:
+    """Data, costs and checklist of a run that may train on this machine: what it refuses is told before a report."""
+    from builder.training.fit import rehearse
+
     corpus = _corpus(spec)
     report = check(spec, corpus=corpus)
+    if report.ok:
+        rehearse(spec)
     console.print(render(report, title=f"Checklist of config {spec.hash}"))
     if not report.ok:
         paths = ", ".join(finding.path for finding in report.failures)

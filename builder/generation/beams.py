@@ -140,9 +140,9 @@ def _with_finished(done: Beams, grown: Beams, ended: Tensor, asked: Search, open
     return done.joined(scored).best(asked.num_beams)
 
 
-def refuse_beside(knobs: dict[str, Any]) -> None:
-    """Raises `GenerationError` for knobs of sampling that are set: beams are followed, and nothing is drawn."""
-    wrong = {name: value for name, value in knobs.items() if value}
+def refuse_beside(num_beams: int, knobs: dict[str, Any]) -> None:
+    """Raises `GenerationError` for knobs of sampling that are set beside several beams, which draw nothing."""
+    wrong = {name: value for name, value in knobs.items() if value} if num_beams > 1 else {}
     rule = "beam search draws nothing: it follows the model's own probabilities"
     if wrong:
         raise GenerationError(

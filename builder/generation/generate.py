@@ -122,8 +122,7 @@ def generate(
     """
     sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
     asked = Search(num_beams, length_penalty, early_stopping)
-    if num_beams > 1:
-        refuse_beside({**vars(sampler), "draft": draft})
+    refuse_beside(num_beams, {**vars(sampler), "draft": draft})
     if compile:
         refuse_draft(draft)
     tokens, mask = read_prompt(tokens, attention_mask, model.vocab_size)

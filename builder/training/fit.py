@@ -15,7 +15,7 @@ from rich.console import Console
 
 from builder import targets
 from builder.data.corpus import Corpus
-from builder.errors import ConfigError, Problem
+from builder.errors import ConfigError, Problem, shown
 from builder.experiments import together
 from builder.experiments.load import describe
 from builder.experiments.metrics import Axes, finite
@@ -111,13 +111,29 @@ def rehearse(spec: RunSpec) -> None:
         raise ConfigError(refused)
     for node in spec.callbacks.values():
         targets.instantiate(node)
+    if (error := _refusal(spec.trainer)) is None:
+        return
+    said = next(iter(str(error).splitlines()), type(error).__name__)
+    rule = f"arguments that {spec.trainer['_target_']} takes on this machine: {said}"
+    given = [key for key in spec.trainer if key != "_target_"]
+    others = {key: {k: v for k, v in spec.trainer.items() if k != key} for key in given}
+    at_fault = [key for key in given if _refusal(others[key]) is None]
+    if len(at_fault) != 1:  # several that don't go together, or several faults
+        found = ", ".join(f"{key}={spec.trainer[key]}" for key in at_fault or HARDWARE if key in spec.trainer)
+        raise ConfigError([Problem("trainer", found, rule, "trainer=auto, or trainer=cpu")])
+    path, found = f"trainer.{at_fault[0]}", shown(spec.trainer[at_fault[0]])
+    fix = f"leave {path} out" + ", or trainer=auto" * (at_fault[0] in HARDWARE)
+    raise ConfigError([Problem(path, found, rule, fix)])
+
+
+def _refusal(trainer: Mapping[str, Any]) -> Exception | None:
+    """What a trainer of these arguments says where it can't be made."""
     try:
         with _quiet():
-            targets.instantiate(spec.trainer, logger=False, enable_checkpointing=False, enable_progress_bar=False)
+            targets.instantiate(trainer, logger=False, enable_checkpointing=False, enable_progress_bar=False)
     except Exception as error:  # each check of Lightning's raises a type of its own
-        rule = f"arguments that {spec.trainer['_target_']} takes on this machine: {str(error).splitlines()[0]}"
-        shown = ", ".join(f"{key}={value}" for key, value in spec.trainer.items() if key in HARDWARE)
-        raise ConfigError([Problem("trainer", shown, rule, "trainer=auto, or trainer=cpu")]) from None
+        return error
+    return None
 
 
 def _reason(trainer: L.Trainer, steps: int) -> str | None:

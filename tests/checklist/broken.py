@@ -40,6 +40,10 @@ _TYPES = [
     (["model.attention.bias=some"], "load", "model.attention.bias", "'some'", "model.attention.bias=[q,k,v]"),
     (["model.embedding.scale=big"], "load", "model.embedding.scale", "'big'", "model.embedding.scale=sqrt_d_model"),
     (["trainer.max_steps=0"], "load", "trainer.max_steps", "0", "trainer.max_steps=1000"),
+    (["seed=99999999999999999999"], "load", "seed", "99999999999999999999", "seed=4294967295"),
+    (["trainer.precision=bf17-mixed"], "load", "trainer.precision", "'bf17-mixed'", "trainer.precision=bf16-mixed"),
+    (["trainer.accelerator=cpuu"], "load", "trainer.accelerator", "'cpuu'", "trainer.accelerator=cpu"),
+    (["trainer.gradient_clip_algorithm=normm"], "load", "trainer.gradient_clip_algorithm", "'normm'", "=norm"),
     (["output.experiment=../x"], "load", "output.experiment", "'../x'", "output.experiment=x"),
 ]
 """Types, ranges, names and keys."""
@@ -47,6 +51,9 @@ _TYPES = [
 _TOGETHER = [
     (["trainer.max_epochs=3"], "load", "trainer.max_epochs", "3", "leave trainer.max_epochs out"),
     (["trainer.max_stepss=3"], "load", "trainer.max_stepss", "3", "did you mean trainer.max_steps?"),
+    (["trainer.overfit_batches=1"], "load", "trainer.overfit_batches", "1", "leave trainer.overfit_batches out"),
+    (["trainer.barebones=true"], "load", "trainer.barebones", "true", "leave trainer.barebones out"),
+    (["trainer.limit_train_batches=1"], "load", "trainer.limit_train_batches", "1", "trainer.limit_train_batches=100"),
     (["batch.tokens=100"], "load", "batch.tokens", "100", "batch.tokens=96"),
     (["batch.tokens=96", "batch.sequences=3"], "load", "batch.tokens", "96", "batch.sequences=null"),
     (["activation_checkpointing=[mlp]"], "load", "activation_checkpointing", "mlp", "activation_checkpointing=true"),
@@ -124,7 +131,7 @@ _DIMENSIONS = [
 ]  # fmt: skip
 _MASKS = [
     (["objective=masked"], "checklist", "objective", "masked, with model.kind decoder", "model=encoder"),
-    (["model=encoder"], "checklist", "objective", "next_token", "model=decoder"),
+    (["model=encoder"], "checklist", "objective", "next_token", "model=decoder, or objective=masked"),
     ([*CLASSES, "model/head=token_classifier"], "checklist", "model.head", "token_classes", "model/head=classifier"),
     (["objective=prefix_lm"], "checklist", "model.prefix", "false", "model.prefix=true"),
     (["model.prefix=true"], "checklist", "model.prefix", "true", "model.prefix=false"),
@@ -204,6 +211,9 @@ _TRAINING = [
     (["optimizer=schedule_free", "schedule=constant", "ema={decay: 0.9}"], "rehearsal", "ema", "0.9", "ema=null"),
     (["optimizer.head_lr=0.001"], "rehearsal", "optimizer.head_lr", "0.001", "optimizer.head_lr=null"),
     (["trainer.precision=16-mixed"], "rehearsal", "trainer.precision", "16-mixed", "trainer.precision=bf16-mixed"),
+    (["trainer.profiler=foo"], "rehearsal", "trainer.profiler", "'foo'", "leave trainer.profiler out"),
+    (["trainer.limit_val_batches=-3"], "rehearsal", "trainer.limit_val_batches", "-3", "leave trainer.limit_val_batch"),
+    (["trainer.strategy=foo"], "rehearsal", "trainer.strategy", "'foo'", "leave trainer.strategy out"),
     (["trainer=ddp", "batch.sequences=3", "trainer.accelerator=cpu", "trainer.devices=2"], "rehearsal",
      "batch.sequences", "3 sequences", "batch.sequences=4"),
 ]  # fmt: skip

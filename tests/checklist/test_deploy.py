@@ -160,6 +160,9 @@ def test_every_field_has_a_column_and_a_place_in_the_plain_row(row):
     assert told["deployed"] == "512" and told["of a batch"] == f"{found.batch_bytes:,}" and told["window"] == "-"
 
 
+MASKED = {"model.kind": "encoder", "objective": {"name": "masked"}}
+
+
 @pytest.mark.parametrize(
     ("changes", "tokenizer", "status", "path"),
     [
@@ -171,7 +174,11 @@ def test_every_field_has_a_column_and_a_place_in_the_plain_row(row):
         ({"sample.max_new_tokens": 124}, Bytes(), "PASS", "sample"),  # behind "The "
         ({}, Symbols(3), "FAIL", "sample.prompt"),
         ({"sample.prompt": "0 1 >"}, Symbols(3), "PASS", "sample"),
-        ({"model.kind": "encoder", "sample.prompt": "a" * 128}, Bytes(("mask",)), "FAIL", "sample.prompt"),
+        (MASKED | {"sample.prompt": "a" * 128}, Bytes(("mask",)), "FAIL", "sample.prompt"),
+        ({"model.kind": "encoder"}, Bytes(), "UNKNOWN", "sample"),  # whose objective is told to be another
+        ({"sample.num_beams": 4}, Bytes(), "FAIL", "sample.temperature"),
+        ({"sample.num_beams": 4, "sample.temperature": 0, "sample.top_k": 5}, Bytes(), "FAIL", "sample.top_k"),
+        ({"sample.num_beams": 4, "sample.temperature": 0}, Bytes(), "PASS", "sample"),
     ],
 )
 def test_what_is_to_be_written_has_room(run, changes, tokenizer, status, path):

@@ -211,6 +211,7 @@ def test_what_acts_too_little_or_too_much_is_told(about, case):
     balance, what, rule = UNFELT[case]
     told = [finding for finding in about({"balance": balance}, probes=True).findings if finding.status is Status.WARN]
     assert len(told) == 1 and what in told[0].found and rule in told[0].rule, told
+    assert told[0].path.startswith("model.ffn.balance.") and "model.ffn.balance" in told[0].fix
     assert not any(finding.status is Status.WARN for finding in about({"balance": FELT}, probes=True).findings)
 
 

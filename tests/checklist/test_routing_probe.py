@@ -40,6 +40,7 @@ def test_equal_tokens_all_go_to_the_same_experts():
 def test_a_capacity_of_half_the_choices_drops_half_of_them(factor, dropped, status):
     finding = judged(many(), f"model.ffn.capacity_factor={factor}")
     assert f"{dropped} dropped" in finding.found and finding.status is status
+    assert finding.fix.startswith("model.ffn.capacity_factor=null") == (status is Status.WARN)
 
 
 def test_few_tokens_are_routed_too():

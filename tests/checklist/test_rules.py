@@ -119,6 +119,21 @@ BROKEN = {
         ("WARN", 2, "model.attention.window", "window 128", "window=null"),
         {"model.attention.window": 64},
     ),
+    "a window of one": (
+        {"model.attention.window": 1},
+        ("WARN", 2, "model.attention.window", "window 1,", "model.attention.window=null, or 2 to 127"),
+        {"model.attention.window": 2},
+    ),
+    "a filter of what is not drawn": (
+        {"sample.temperature": 0, "sample.top_p": 0.5},
+        ("WARN", 4, "sample.top_p", "0.5", "sample.top_p=null"),
+        {"sample.temperature": 0},
+    ),
+    "a penalty on the length of no beams": (
+        {"sample.length_penalty": 2.0},
+        ("WARN", 4, "sample.length_penalty", "2.0", "sample.length_penalty=1.0"),
+        {"sample.length_penalty": 2.0, "sample.num_beams": 2, "sample.temperature": 0},
+    ),
     "fewer rows than ids": (
         {"model.vocab_size": 257},
         ("FAIL", 6, "model.vocab_size", "257 embedding rows", "at least 258"),
@@ -157,6 +172,11 @@ def test_every_failure_is_told_at_once(judge, probes):
     changes = {path: value for case in cases for path, value in BROKEN[case][0].items()}
     failures = {key(finding) for finding in judge(changes, probes=probes).failures}
     assert {(section, path, Status(status)) for _, (status, section, path, *_), _ in map(BROKEN.get, cases)} <= failures
+
+
+def test_a_kernel_that_is_of_no_use_is_told_once(judge):
+    broken = BROKEN["a kernel without the function that is asked for"][0] | {"trainer.accelerator": "cpu"}
+    assert [finding.path for finding in judge(broken, probes=True).failures] == ["model.attention.kernel"]
 
 
 def test_what_cannot_be_built_is_unknown_and_not_passed(judge):

@@ -55,6 +55,13 @@ def test_rows_against_ids(told, rows, status):
     assert ("never sampled" in finding.rule) == (rows > 258)
 
 
+def test_a_tokenizer_that_learnt_less_than_was_asked_for(told):
+    bpe = {"tokenizer": {"name": "bpe", "vocab_size": 1024}}
+    finding = told("model.vocab_size", bpe, tokenizer=Stub(300))
+    assert finding.status is Status.WARN and finding.fix.startswith("tokenizer.vocab_size=300")
+    assert told("model.vocab_size", {"tokenizer": {"name": "bpe", "vocab_size": 300}}, tokenizer=Stub(300)).fix == ""
+
+
 def test_the_tokenizer_that_was_read_counts_not_the_declared_one(told):
     finding = told("model.vocab_size", {"model.vocab_size": 258}, tokenizer=Stub(300))
     assert finding.status is Status.FAIL and "300 ids" in finding.found and "300" in finding.fix

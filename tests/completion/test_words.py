@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from builder.checklist.form import FORMS
 from builder.cli import main
 from builder.completion import knobs
 from builder.completion.shell import suggest
@@ -45,6 +46,8 @@ def cache(tmp_path_factory):
         (TRAIN + "model.tie_embeddings=", ["model.tie_embeddings=true ", "model.tie_embeddings=false "], []),
         (TRAIN + "++model.d_m", ["++model.d_model="], ["model.d_model="]),
         (TRAIN + "broken=[ model/nor", ["model/norm="], []),
+        (TRAIN + "trainer.precision=b", ["trainer.precision=bf16-mixed "], ["trainer.precision=32-true "]),
+        ("python -m recipes.check schema=p", ["schema=partial "], ["schema=true "]),
         ("python -m recipes.generate ", ["prompt=", "run="], ["model.", "seed="]),
     ],
 )  # fmt: skip
@@ -52,6 +55,11 @@ def test_what_may_come_next_is_told(line, there, missing):
     found = suggest(line)
     assert set(there) <= set(found) and not set(missing) & set(found)
     assert all(word.startswith(line.rpartition(" ")[2]) for word in found)
+
+
+def test_every_form_of_a_checklist_is_told():
+    line = "python -m recipes.check format="
+    assert suggest(line) == [f"format={form} " for form in sorted([*FORMS, "json"])]
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,15 @@
 """A key that is misspelt, misplaced, missing or of no use is refused with path, value, rule and remedy."""
 
 from collections.abc import Callable
-from typing import Any
+from itertools import chain
+from typing import Any, get_args
 
 import pytest
+from lightning.fabric import connector
+from lightning.pytorch.accelerators import AcceleratorRegistry
+from lightning.pytorch.utilities.enums import GradClipAlgorithmType
 
+from builder import trainer
 from builder.compose import compose
 from builder.errors import ConfigError, Problem, shown
 from builder.load import load
@@ -59,8 +64,22 @@ def test_a_key_that_no_one_reads_is_refused_and_the_right_one_named(
     assert found[key].fix == f"did you mean {meant}?"
 
 
-def test_a_key_like_no_other_is_to_be_left_out(edited: Edit, refused: Refused):
-    assert refused(edited({"model.zzzzzz": 1}))["model.zzzzzz"].fix == "leave model.zzzzzz out"
+@pytest.mark.parametrize("key", ["model.zzzzzz", "foo", "data.val_share"])
+def test_a_key_like_no_other_is_to_be_left_out(key: str, edited: Edit, refused: Refused):
+    assert refused(edited({key: 1}))[key].fix == f"leave {key} out"
+
+
+@pytest.mark.parametrize(("key", "most"), [("model.n_layers", 2048), ("model.d_model", 2**20), ("seed", 2**32 - 1)])
+def test_a_slip_of_the_finger_is_no_size(key: str, most: int, edited: Edit, refused: Refused):
+    load(edited({"model.attention.d_head": 8, key: most}))
+    assert refused(edited({key: most + 1}))[key].fix == f"{key}={most}"
+
+
+def test_the_words_of_the_trainer_are_lightnings():
+    known = {*chain.from_iterable(get_args(each) for each in get_args(connector._PRECISION_INPUT))}
+    assert set(trainer.CHOICES["precision"]) == known
+    assert {*AcceleratorRegistry.available_accelerators(), "auto", "gpu"} == set(trainer.CHOICES["accelerator"])
+    assert {each.value for each in GradClipAlgorithmType} == set(trainer.CHOICES["gradient_clip_algorithm"])
 
 
 @pytest.mark.parametrize(

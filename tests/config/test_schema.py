@@ -20,7 +20,7 @@ from recipes import check
 
 EXPERIMENTS = sorted((CONF / "experiment").glob("*.yaml"))
 ARCHITECTURES = sorted((ROOT / "recipes" / "arch").glob("*.yaml"))
-OFTEN = "moe_vs_dense bert_base deepseek_v3 falcon_h1_0.5b gpt_oss_20b t5_small"
+OFTEN = "moe_vs_dense gemma2_2b bert_base deepseek_v3 falcon_h1_0.5b gpt_oss_20b t5_small"
 FILES = [
     pytest.param(f, marks=[] if f.stem in OFTEN.split() else pytest.mark.slow) for f in (*EXPERIMENTS, *ARCHITECTURES)
 ]
@@ -82,8 +82,9 @@ def test_keys_say_what_their_docstrings_say(whole):
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_it_takes_every_frozen_config(file: Path, valid):
-    assert valid(load(compose([f"{file.parent.name}={file.stem}", *BESIDE.get(file.stem, ())])).to_dict())
+def test_it_takes_every_config_as_it_is_composed_and_frozen(file: Path, valid):
+    composed = compose([f"{file.parent.name}={file.stem}", *BESIDE.get(file.stem, ())])
+    assert valid(composed) and valid(load(composed).to_dict())
 
 
 def test_its_partial_form_takes_every_yaml_of_a_whole_config(valid):
@@ -108,6 +109,8 @@ def test_its_partial_form_takes_every_yaml_of_a_whole_config(valid):
         ("model.ffn.router.k", 2),
         ("compile", "block"),
         ("optimizer.lr", -1.0),
+        ("trainer.precision", "fp4"),
+        ("model.head", {"name": "classifier"}),  # without its classes
         ("data", {"name": "text"}),
     ],
 )

@@ -6,12 +6,13 @@ import shutil
 import pytest
 import torch
 import yaml
+from rich.console import Console
 
 from builder import load_run
 from builder.errors import ArchlabError
 from builder.experiments.folder import RunFolder
 from builder.experiments.metrics import read_metrics, rewind
-from builder.experiments.train import Refused
+from builder.experiments.train import Refused, train
 from tests.tiny_run import only_run, plant, resumed, rows, spec_of, summary, trained, without_probes
 
 
@@ -180,13 +181,13 @@ def test_rewinding_metrics(tmp_path):
     assert len(list(tmp_path.iterdir())) == 2
 
 
-@pytest.mark.parametrize("asked", [["trainer=gpu", "compile=false"], ["trainer.precision=nonsense"]])
-def test_a_trainer_that_this_machine_refuses_leaves_no_folder(tmp_path, asked):
-    if torch.cuda.is_available() and "trainer=gpu" in asked:
-        asked = ["trainer=cpu", "trainer.devices=-3"]
-    with pytest.raises(ArchlabError, match=r"trainer: found accelerator="):
-        trained(tmp_path, *asked)
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize("key", ["accelerator=gpu", "precision=nonsense", "max_time=nonsense"])
+def test_a_trainer_that_this_machine_refuses_leaves_no_folder_and_is_not_told_it_is_ready(tmp_path, capsys, key):
+    name, _, word = key.partition("=")
+    asked = [f"trainer.accelerator={'tpu' if torch.cuda.is_available() else 'gpu'}"] if word == "gpu" else []
+    with pytest.raises(ArchlabError, match=rf"trainer\.{name}: found"):
+        train(spec_of(tmp_path, *(asked or [f"++trainer.{key}"])), Console())
+    assert not (tmp_path / "out").exists() and "ready to train" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ["../up", "a/../../b", "/abs", ""])

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pydantic import ValidationError
 from torch import Tensor, nn
 
 from builder.components.ffn import FFN
@@ -36,9 +38,10 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         parts = [part for part in output.aux.tallies if part in set(block.modules())]
         for part in parts:
             router = next(module for module in part.modules() if isinstance(module, Router))
+            at = f"model.{ffn.slot}" if (ffn := layer.part("ffn")) else "model.pattern"
             for name, loss in losses.items():
-                yield _judge_loss(kind, name.rpartition("/")[2], _pull(loss, router), _pull(task, router))
-            yield from _preference(kind, part, router, output.aux.tallies[part])
+                yield _judge_loss(kind, at, part, name.rpartition("/")[2], _pull(loss, router), _pull(task, router))
+            yield from _preference(kind, at, part, router, output.aux.tallies[part])
 
 
 def _firsts(model: LanguageModel) -> Iterator[tuple[str, LayerSpec, nn.Module]]:
@@ -53,20 +56,31 @@ def _pull(loss: Tensor, router: Router) -> float:
     return 0.0 if gradient is None else gradient.norm().item()
 
 
-def _judge_loss(kind: str, name: str, pull: float, task: float) -> Finding:
+def _judge_loss(kind: str, at: str, part: FFN, name: str, pull: float, task: float) -> Finding:
+    path = f"{at}.balance.{name}"
     found = (
         f"{kind}: {name} pulls the router {pull / task:.2g} times as hard as the task" if task else f"{kind}: {name}"
     )
     if pull <= 1e-12 * task or not pull:
-        rule, fix = "it has no gradient there: a coefficient that changes nothing", "or more experts than top_k"
-        return Finding(Status.WARN, 5, "model.pattern", f"{kind}: {name}", rule, f"{name}=0.0, {fix}")
+        rule, fix = "it has no gradient there: a coefficient that changes nothing", _idle(at, part, name)
+        return Finding(Status.WARN, 5, path, f"{kind}: {name}", rule, fix)
     if task and not _FAINT <= pull / task <= _DEAFENING:
         rule = "too weak to be felt" if pull < task else "it leaves the task no say in who goes where"
-        return Finding(Status.WARN, 5, "model.pattern", found, rule, f"{name} nearer to what was published")
-    return Finding(Status.PASS, 5, "model.pattern", found, "proven by its gradient on a small copy")
+        return Finding(Status.WARN, 5, path, found, rule, f"{path} nearer to what was published")
+    return Finding(Status.PASS, 5, path, found, "proven by its gradient on a small copy")
 
 
-def _preference(kind: str, part: FFN, router: Router, tally: Tensor) -> Iterator[Finding]:
+def _idle(at: str, part: Any, name: str) -> str:
+    """What to write for a term that changes nothing: no balance at all, where nothing else balances."""
+    try:
+        type(part.balance).model_validate(part.balance.model_dump() | {name: 0.0})
+        off = f"{at}.balance.{name}=0.0"
+    except ValidationError:
+        off = f"{at}.balance=false"
+    return f"{off}, or more experts than {at}.top_k"
+
+
+def _preference(kind: str, at: str, part: FFN, router: Router, tally: Tensor) -> Iterator[Finding]:
     if router.preference is None:
         return
     before = router.preference.clone()
@@ -75,10 +89,12 @@ def _preference(kind: str, part: FFN, router: Router, tally: Tensor) -> Iterator
     right = torch.equal(moved.sign(), (counts.double().mean() - counts).sign().to(moved))
     found = f"{kind}: after a step the preferences {'point' if right else 'do not point'} to the idle experts"
     if not right:
-        yield Finding(Status.FAIL, 5, "model.pattern", found, "settle moves them so", "see settle of the router")
+        yield Finding(
+            Status.FAIL, 5, f"{at}.balance.bias_speed", found, "settle moves them so", "see settle of the router"
+        )
     elif (step := moved.abs().max().item()) < _SLOWEST:
         rule = f"by {step:.0e} a step: scores differ by so much more that nobody is chosen for it"
-        yield Finding(Status.WARN, 5, "model.pattern", found, rule, "bias_speed=0.001")
+        yield Finding(Status.WARN, 5, f"{at}.balance.bias_speed", found, rule, f"{at}.balance.bias_speed=0.001")
     else:
         rule = "proven: up where fewer tokens went than in the mean, down where more"
-        yield Finding(Status.PASS, 5, "model.pattern", found, rule)
+        yield Finding(Status.PASS, 5, f"{at}.balance.bias_speed", found, rule)

@@ -207,6 +207,7 @@ def _source(specimen: Specimen, source: Tensor) -> Iterator[Finding]:
 
 
 def changed_at(out: Tensor) -> Tensor:
+    """change[i, j]: how far row j + 1 of out (T + 1, T, ...) is from the first at i, a part of the largest; (T, T)."""
     change = (out[1:] - out[0]).abs().amax(-1) / out.abs().max()  # (T changed, T)
     return change.nan_to_num(nan=torch.inf).T  # (T, T changed); NaN has moved
 

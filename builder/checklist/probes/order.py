@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from builder.components.attention import Mixer
 from builder.finding import Finding, Status
+from builder.model.mask import Mask
 
 from . import LENGTH, Specimen
 
@@ -21,7 +23,14 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     """Schemes of distances feel no shift, those of places do; and tokens that change places change what is said."""
     if all(slot is None for slot in specimen.model.crossed.values()):  # distances to a source change with a shift
         yield _shifted(specimen)
-    yield _swapped(specimen)
+    if any(window is None or window > 1 for window in _windows(specimen)):  # who sees itself alone reads no order
+        yield _swapped(specimen)
+
+
+def _windows(specimen: Specimen) -> Iterator[int | None]:
+    for block in specimen.model.layers:
+        mixer: Mixer = block.get_submodule("mixer")  # type: ignore[assignment]
+        yield mixer.sees(Mask()).window
 
 
 def _shifted(specimen: Specimen) -> Finding:

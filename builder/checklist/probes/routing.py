@@ -33,15 +33,17 @@ def simulate(spec: ModelSpec, tokens: Tensor, what: str) -> Iterator[Finding]:
         for kind, alike in tower.spec.kinds.items():
             inside: set[nn.Module] = set(tower.layers[alike[0].index].modules())
             for module in (module for module in tallies if module in inside):
-                yield _judge(kind, Load.of(tallies[module]), rows.numel(), what)
+                ffn = alike[0].part("ffn")
+                at = f"model.{ffn.slot}" if ffn else "model.pattern"
+                yield _judge(kind, at, Load.of(tallies[module]), rows.numel(), what)
 
 
-def _judge(kind: str, load: Load, count: int, what: str) -> Finding:
+def _judge(kind: str, at: str, load: Load, count: int, what: str) -> Finding:
     experts = len(load.fractions)
     spread = f"max/mean {load.max_over_mean:.2f}, entropy {load.entropy:.2f} of 1"
     found = f"{kind}, {count:,} {what}: {spread}, {load.dropped:.0%} dropped, {load.dead} of {experts} dead"
     if load.dropped > _DROPPED:
         rule = "even before training so many choices find no expert"
-        fix = "a larger capacity_factor, overflow=reroute, or capacity_factor=null"
-        return Finding(Status.WARN, 5, "model.pattern", found, rule, fix)
+        fix = f"{at}.capacity_factor=null, or a larger one, or {at}.overflow=reroute"
+        return Finding(Status.WARN, 5, f"{at}.capacity_factor", found, rule, fix)
     return Finding(Status.PASS, 5, "model.pattern", found, "routing as it is at init: 1 and 1 are even")

@@ -222,6 +222,9 @@ class Attention(Mixer):
 def _window(window: int, site: Site) -> Finding:
     longest = max(site.train_length, site.deploy_length)
     found = f"window {window}, trained at {site.train_length}, deployed at {site.deploy_length}"
+    if window == 1 < longest:
+        rule = "a query sees itself alone: nothing is read from anywhere else, and there is no order to be told"
+        return Finding(Status.WARN, 2, "window", found, rule, f"window=null, or 2 to {longest - 1}")
     if window >= longest:
         rule = "no sequence is longer than the window: every query sees all that the mask shows"
         return Finding(Status.WARN, 2, "window", found, rule, f"window=null, or less than {longest}")

@@ -18,6 +18,9 @@ from builder.model.kv_state import KVState
 from builder.model.linear import Linear
 from builder.registry import register
 
+_WIDEST = 1024
+"""How wide a head may be in the small copy that probes run on: it keeps its own width, which its positions may fit."""
+
 
 @register("attention", "gqa")
 class GQA(Attention):
@@ -103,7 +106,7 @@ class GQA(Attention):
             kv_heads = min(self.kv_heads, 2)
             heads = kv_heads * min(self.n_heads // self.kv_heads, 2)
             norm = self.qk_norm and self.qk_norm.shrink(site)
-            small = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": self.head_width(site.d_model)}
+            small = {"n_heads": heads, "n_kv_heads": kv_heads, "d_head": min(self.head_width(site.d_model), _WIDEST)}
             return super().shrink(site).model_copy(update={**small, "qk_norm": norm})
 
     def __init__(self, config: GQA.Config, site: Site):

@@ -13,7 +13,7 @@ from builder.sections import SampleSpec
 
 
 def refuse(tokenizer: Tokenizer, spec: SampleSpec, longest: int) -> None:
-    """Raises GenerationError where prompt and answer have no room."""
+    """Raises GenerationError where prompt and answer have no room, and for knobs that don't go together."""
     request(tokenizer, spec, longest)
 
 

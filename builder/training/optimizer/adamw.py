@@ -41,7 +41,8 @@ class AdamW(Optimizer):
         weights = {part for _, part, decays in parts(model) if decays}
         for part, rate in _rates(config).items():
             if part not in weights:
-                yield Problem(f"optimizer.{part}_lr", shown(rate), *_UNFELT[part])
+                tied = part == "head" and getattr(getattr(model, "spec", None), "tie_embeddings", True)
+                yield Problem(f"optimizer.{part}_lr", shown(rate), *(_TIED if tied else _UNFELT[part]))
 
     @staticmethod
     def build(config: AdamW.Config, model: nn.Module) -> torch.optim.Optimizer:
@@ -50,11 +51,12 @@ class AdamW(Optimizer):
         return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)
 
 
+_TIED = (
+    "the head trains no weight of its own: tied, it is the table, and has the rate of embedding_lr",
+    "optimizer.head_lr=null, or model.tie_embeddings=false",
+)
 _UNFELT: dict[Part, tuple[str, str]] = {
-    "head": (
-        "the head trains no weight of its own: tied, it is the table, and has the rate of embedding_lr",
-        "optimizer.head_lr=null, or model.tie_embeddings=false",
-    ),
+    "head": ("the head trains no weight of its own", "optimizer.head_lr=null"),
     "embedding": ("the model trains no table of vectors", "optimizer.embedding_lr=null"),
 }
 
