@@ -13,7 +13,10 @@ from wandb.proto import wandb_internal_pb2
 
 
 def records(folder: Path) -> Iterator[Any]:
-    """The records of the one offline run below `folder`: a log in 32 KiB blocks, a record in one or more pieces."""
+    """The records of the one offline run below `folder`: a log in 32 KiB blocks, a record in one or more pieces.
+
+    The service that writes it may be about to write more: a piece whose end isn't there yet ends what is read.
+    """
     (file,) = folder.glob("wandb/offline-run-*/run-*.wandb")
     data, place, whole = file.read_bytes(), 7, b""
     while place + 7 <= len(data):
@@ -22,6 +25,8 @@ def records(folder: Path) -> Iterator[Any]:
             place += room
             continue
         _, size, kind = struct.unpack("<IHB", data[place : place + 7])
+        if place + 7 + size > len(data):
+            return
         whole += data[place + 7 : place + 7 + size]
         place += 7 + size
         if kind in (1, 4):  # the only piece, or the last one
