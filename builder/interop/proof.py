@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 
 import torch
 
+from builder.checklist.where import path_of
 from builder.finding import Finding, Status
 from builder.spec import ModelSpec
 
 from .bring import HEAD, SOURCE, TABLE, Found, Misfit, fit, read_state, tied, unlike
 
-_PART = re.compile(r"(?P<tower>encoder\.)?layers\.(?P<layer>\d+)\.(?P<kind>\w+)")
 _SHOWN = 20
 """So many tensors are told one by one; the rest is counted."""
 
@@ -69,11 +68,4 @@ def _fail(section: int, path: str, said: str, rule: str) -> Finding:
 
 def _path(ours: str, spec: ModelSpec) -> str:
     """The key of the config that a tensor of ours comes from."""
-    if ours in (TABLE, SOURCE, HEAD):
-        return "model.vocab_size"
-    if (part := _PART.match(ours)) is None:
-        top = ours.removeprefix("encoder.").partition(".")[0]
-        return f"model.{'position' if top == 'positions' else top}" if top else "model"
-    tower = spec.towers["encoder" if part["tower"] else ""]
-    found = tower.layers[int(part["layer"])].part(part["kind"])
-    return f"model.{found.slot}" if found is not None else "model.block"
+    return "model.vocab_size" if ours in (TABLE, SOURCE, HEAD) else path_of(spec, ours)

@@ -168,3 +168,14 @@ def test_an_objective_that_forgets_where_documents_end_is_seen(configs):
     for packing, paths in (("documents", ["data.packing"]), ("padded", [])):
         config["data"]["packing"] = packing
         assert [finding.path for finding in check(load(config)).failures] == paths
+
+
+def test_rows_that_compete_for_experts_are_told_of_and_no_leak(configs):
+    config = copy.deepcopy(configs["encoder"])
+    expert = {"name": "glu", "d_ff": 24}
+    moe = {"name": "moe", "expert": expert, "n_experts": 4, "top_k": 1, "balance": False}
+    for router, status in (("expert_choice", Status.WARN), ("topk", Status.PASS)):
+        config["model"]["ffn"] = {**moe, "router": {"name": router}}
+        found = check(load(config), trains=False)
+        (told,) = [finding for finding in found.findings if "three rows at once" in finding.found]
+        assert found.ok and told.status is status, str(found)

@@ -63,8 +63,8 @@ def test_a_whole_folder_passes_and_nothing_is_written(folder):
         (put(HEAD, float("inf")), 6, "model.vocab_size", f"{HEAD}: not every number"),
         (narrowed(UP), 4, "model.ffn", f"{UP}: found (47, 32), expected (48, 32)"),
         (narrowed(HEAD), 6, "model.vocab_size", f"{HEAD}: found (257, 32), expected (258, 32)"),
-        (lambda state: state.pop("model.norm.weight"), 4, "model.final_norm", "model.norm.weight: missing"),
-        (lambda state: state.pop("model.layers.0.input_layernorm.weight"), 4, "model.block", "missing"),
+        (lambda state: state.pop("model.norm.weight"), 4, "model.norm", "model.norm.weight: missing"),
+        (lambda state: state.pop("model.layers.0.input_layernorm.weight"), 4, "model.norm", "missing"),
         (lambda state: state.update({"model.more": torch.ones(2)}), 4, "model", "model.more: unexpected, (2)"),
     ],
 )

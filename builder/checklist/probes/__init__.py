@@ -81,20 +81,3 @@ def specimen(spec: ModelSpec, specials: int = 0) -> Specimen:
             parameter.normal_(0.0, _WIDE, generator=generator)
     tokens, source = torch.randint(0, model.vocab_size, (2, 1, LENGTH), generator=generator)  # (1, T) each
     return Specimen(model, tokens, None if spec.encoder is None else source)
-
-
-def path_of(model: LanguageModel, name: str) -> str:
-    """The config path of what a module or parameter of the model belongs to, such as layers.3.mixer.q.weight."""
-    within, _, rest = name.partition(".")
-    tower = model.towers.get(within, model)
-    first, _, rest = (name if tower is model else rest).partition(".")
-    if first == "positions":
-        scheme = rest.partition(".")[0]
-        return "model.position" if scheme == "model" else f"model.{scheme}.position"
-    if first != "layers":
-        return "model.norm" if first.endswith("norm") else f"model.{first}"
-    index, _, part = rest.partition(".")
-    kind = part.partition(".")[0]
-    slot = tower.spec.layers[int(index)].part(kind)
-    own = "model.norm" if kind.endswith("norm") and getattr(model.spec.block, "norm", None) is None else "model.block"
-    return own if slot is None else f"model.{slot.slot}"

@@ -10,12 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from builder.checklist.where import path_of
 from builder.components.init import roles
 from builder.finding import Finding, Status
 from builder.model.assemble import build
 from builder.model.language_model import LanguageModel
 
-from . import path_of, tying
+from . import tying
 from .lesson import Lesson
 
 _SURPRISED = 4
@@ -57,7 +58,7 @@ def _reached(lesson: Lesson, gradients: dict[str, Tensor]) -> Iterator[Finding]:
         if names:
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
             found, fix = f"{names[0]}{more}: {what}", "another component, or options under which it is used"
-            yield Finding(Status.FAIL, 4, path_of(lesson.model, names[0]), found, rule, fix)
+            yield Finding(Status.FAIL, 4, path_of(lesson.model.spec, names[0]), found, rule, fix)
     if not broken and not idle:
         found = f"a finite gradient at each of {len(gradients)} trained parameters"
         yield Finding(Status.PASS, 4, "model", found, "proven on rows of every kind: all that is trained is reached")

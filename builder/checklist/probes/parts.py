@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from builder.checklist.where import path_of
 from builder.components.attention import Mixer
 from builder.components.ffn import FFN
 from builder.finding import Finding, Status
@@ -16,7 +17,7 @@ from builder.model.language_model import LanguageModel
 from builder.model.mask import Mask
 from builder.model.tower import Tower
 
-from . import LENGTH, Specimen, path_of
+from . import LENGTH, Specimen
 from .causality import PLAIN, at, changed_at, vectors
 
 _FAR = "a mixer looks as far as its mask lets it, in training as well"
@@ -42,7 +43,7 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
         for part in _parts(specimen, model, names):
             count += 1
-            path = path_of(model, part.name)
+            path = path_of(model.spec, part.name)
             if path not in found and (pair := _leak(specimen, part, training)) is not None:
                 what = f"what {part.name} says at {pair[0]} moves with token {pair[1]}"
                 found[path] = what + ", in training alone" * training, part.rule

@@ -12,11 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from builder.checklist.where import path_of
 from builder.components.position import Position
 from builder.finding import Finding, Status
 from builder.model.positions import Positions
 
-from . import LENGTH, path_of
+from . import LENGTH
 from .lesson import Lesson
 
 _RULE = "angles, softmaxes, statistics, decays, sums along a sequence and the loss are computed in float32"
@@ -55,7 +56,7 @@ def prove(lesson: Lesson) -> Iterator[Finding]:
         yield Finding(Status.PASS, 4, "trainer.precision", what, f"proven: {_RULE}")
     told: dict[tuple[str, str], str] = {}
     for place, what in found:
-        told.setdefault((path_of(lesson.model, place) if place else "objective", what), place or "the loss")
+        told.setdefault((path_of(lesson.model.spec, place) if place else "objective", what), place or "the loss")
     for (path, what), place in told.items():
         yield _judged(lesson, path, f"{what} at {place}", "a component that casts there")
 
@@ -73,7 +74,7 @@ def _far(lesson: Lesson) -> Iterator[Finding]:
                 half = getattr(cast.towers[name].schemes[key], hook)(x.to(torch.bfloat16), Positions(place + room))
                 error = ((half.double() - right).abs().max() / right.abs().max()).item()
                 if not error <= _ROUNDED:
-                    path = path_of(model, f"{name}.positions.{key}".strip("."))
+                    path = path_of(model.spec, f"{name}.positions.{key}".strip("."))
                     found = f"position {_FAR} in bfloat16: off by {error:.1g} of the largest number ({hook})"
                     yield _judged(lesson, path, found, "a scheme that keeps its angles in float32")
 

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from builder.checklist.where import path_of
 from builder.finding import Finding, Status
 
-from . import LENGTH, Specimen, path_of
+from . import LENGTH, Specimen
 from .causality import vectors
 
 _PLACE = torch.arange(LENGTH)
@@ -29,7 +30,7 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
         return
     if specimen.rivals:
         rule = "tokens of all rows compete for the experts: what is said of one depends on the batch it is in"
-        path = path_of(specimen.model, specimen.rivals[0])
+        path = path_of(specimen.model.spec, specimen.rivals[0])
         yield Finding(Status.WARN, 2, path, found, rule, "model/router=topk, where a token chooses for itself")
         return
     rule = "what is said of a row doesn't depend on the others of its batch, or on their masks"
@@ -56,5 +57,5 @@ def _mixing(specimen: Specimen) -> str:
         if name.endswith("norm") and name.count(".") < 3:
             made = part(x)
             if not torch.allclose(made[:1], part(x[:1])):
-                return path_of(model, name)
+                return path_of(model.spec, name)
     return "model"
