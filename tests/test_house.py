@@ -257,15 +257,22 @@ def strangers(paths: Iterable[str]) -> set[str]:
     return {top for path in paths if not (top := path.split("/")[0]).startswith(".")} - TOP_LEVEL
 
 
-def test_the_top_level_holds_what_the_design_names():
+def left_over(paths: Iterable[str]) -> set[str]:
+    """What editors and merges leave beside a file."""
+    return {path for path in paths if Path(path).suffix in (".orig", ".rej", ".bak", ".swp", ".pyc")}
+
+
+def test_the_tree_holds_what_the_design_names():
     listing = subprocess.run(["git", "-C", ROOT, "ls-files"], capture_output=True, text=True)
     if listing.returncode or not listing.stdout:
         pytest.skip("not a git checkout")
     assert not strangers(listing.stdout.splitlines())
+    assert not left_over(listing.stdout.splitlines())
 
 
-def test_a_stranger_at_the_top_is_seen():
+def test_a_stranger_is_seen():
     assert strangers(["README.md", "builder/x.py", ".ci/run", "scripts/x.py"]) == {"scripts"}
+    assert left_over(["builder/x.py", "builder/x.py.orig"]) == {"builder/x.py.orig"}
 
 
 def heavy_after(statement: str) -> set[str]:

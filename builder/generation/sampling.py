@@ -124,8 +124,7 @@ class Sampler:
             logits = logits[:, :allowed]
             seen = None if seen is None else seen[:, :allowed]
         ids = self.choose(logits, seen, generator)[0]
-        chosen = logits.gather(-1, ids[:, None])[:, 0]  # (B,)
-        return ids, chosen - logits.logsumexp(-1)
+        return ids, logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0]  # on a CPU logsumexp takes longer
 
     def probabilities(self, logits: Tensor, seen: Tensor | None = None) -> Tensor:
         """The distribution (B, V) a draw follows: logits (B, V) after every stage, renormalised; greedy has none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Self
 
+import torch
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
@@ -58,10 +59,12 @@ class GLU(FFN):
         return divided_inside(self, ("gate", "up"), "down", self.down.in_features, ranks)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        gate, up = _times(self.gate(x), self.gate_scale), self.up(x)
-        if self.limit is not None:
-            gate, up = gate.clamp(max=self.limit), up.clamp(-self.limit, self.limit)
-        hidden = self.activation(gate) * (up + self.offset if self.offset else up)  # (B, T, F)
+        hidden = _times(self.gate(x), self.gate_scale)
+        hidden = self.activation(hidden if self.limit is None else hidden.clamp(max=self.limit))
+        up = self.up(x)  # only now: where nothing goes backward, what the activation read has left its memory to this
+        up = up if self.limit is None else up.clamp(-self.limit, self.limit)
+        up = up + self.offset if self.offset else up
+        hidden = hidden * up if torch.is_grad_enabled() else hidden.mul_(up)  # (B, T, F)
         ctx.record("ffn hidden", "B T F", *hidden.shape)
         return _times(self.down(hidden), self.scale)
 

@@ -61,7 +61,7 @@ class RoPE(Position):
         self._key = f"{config} {site.train_length} {site.deploy_length}"  # all that angles depend on beside the pass
 
     def rotate(self, x: Tensor, positions: Positions) -> Tensor:
-        if positions.ids.shape[1] > 1 or torch.is_grad_enabled():
+        if positions.ids.shape[1] > 1 or torch.is_grad_enabled() or torch.compiler.is_compiling():
             return self._rotate(x, positions)
         # a single token, as in decode: one product with the matrix R^T, which is what the turn makes of the identity
         matrix = positions.once((self._key, "matrix", x.shape[-1], x.dtype), lambda: self._matrix(x, positions))
