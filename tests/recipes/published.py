@@ -80,6 +80,14 @@ def mamba2(width: int, layers: int) -> dict[str, Any]:
     return mamba(width, layers) | {"model_type": "mamba2", **stated}
 
 
+def zamba2(width: int, hybrid: list[int], layers: int, **others: Any) -> dict[str, Any]:
+    """`hybrid` are the layers that read one of two blocks, in turns."""
+    kinds = ["hybrid" if layer in hybrid else "mamba" for layer in range(layers)]
+    stated = {"layers_block_type": kinds, "num_mem_blocks": 2, "adapter_rank": 128, "n_mamba_heads": width // 32}
+    stated |= {"mamba_d_state": 64, "vocab_size": 32000, "max_position_embeddings": 4096}
+    return decoder("zamba2", width, layers, 32, 4 * width, **stated, **others)
+
+
 def recurrent_gemma(width: int, layers: int, heads: int) -> dict[str, Any]:
     stated = {"num_key_value_heads": 1, "head_dim": 256, "lru_width": width, "vocab_size": 256000}
     stated |= {"attention_window_size": 2048, "conv1d_width": 4, "logits_soft_cap": 30.0, "rope_theta": 10000.0}
@@ -230,6 +238,8 @@ PUBLISHED = {
     "falcon_mamba_7b": mamba(4096, 64) | FALCON_MAMBA,
     "bamba_9b": decoder("bamba", 4096, 32, 32, 14336, **BAMBA),
     "jamba_v0.1": decoder("jamba", 4096, 32, 32, 14336, **JAMBA),
+    "zamba2_2.7b": zamba2(2560, [6, 12, 18, 24, 30, 36, 42, 47, 51], 54),
+    "zamba2_7b": zamba2(3584, [6, *range(11, 78, 6)], 81, mamba_ngroups=2, use_mem_rope=True),
     "qwen3_next_80b_a3b": decoder("qwen3_next", 2048, 48, 16, 5120, **QWEN3_NEXT),
     "recurrent_gemma_2b": recurrent_gemma(2560, 26, 10),
     "recurrent_gemma_9b": recurrent_gemma(4096, 38, 16),

@@ -23,7 +23,7 @@ PROBED += ("mixtral_8x7b", "qwen3_30b_a3b", "olmoe_1b_7b", "deepseek_v3", "gpt_o
 PROBED += ("qwen3_next_80b_a3b", "recurrent_gemma_2b", "falcon_h1_0.5b")
 PROBED += ("bert_base", "roberta_base", "distilbert_base", "modernbert_base")
 PROBED += ("t5_v1_1_base", "bart_base", "marian_en_de")
-PROBED += ("mamba_130m", "mamba2_130m", "falcon_mamba_7b", "bamba_9b", "jamba_v0.1")
+PROBED += ("mamba_130m", "mamba2_130m", "falcon_mamba_7b", "bamba_9b", "jamba_v0.1", "zamba2_2.7b")
 TRAINED = {"mistral_7b": 8192, "bamba_9b": 4096} | {name: 32768 for name in NAMES if re.match(r"qwen3_\d", name)}
 """Lengths where the paper says less than the config (Jiang et al. 2023, table 1; Yang et al. 2025, section 3.2; Chu et
 al. 2024, "Model architecture")."""
@@ -78,17 +78,20 @@ def _layers(model: ModelSpec) -> Iterator[Any]:
         attention: Any = layer.mixer.config
         ffn = {} if (part := layer.part("ffn")) is None else part.config.model_dump(mode="json")
         if not hasattr(attention, "position"):  # it carries a state, as wide as its null says
-            widths = {
-                key: getattr(attention, key)(model.d_model)
-                for key in ("channels", "rank", "heads")
-                if hasattr(attention, key)
-            }
-            yield attention.model_dump(mode="json", exclude={"d_inner", "dt_rank"}) | widths, ffn
+            yield _recurrent(attention, model), ffn
             continue
         position = (attention.position or model.position).model_dump(mode="json", exclude_none=True)
         placed = {"position": {"length": model.train_length} | position}  # a table is as long, unless it says more
         crossed = {} if (part := layer.part("cross")) is None else {"cross": _resolved(part.config, model)}
         yield _resolved(attention, model) | placed | crossed, ffn
+
+
+def _recurrent(mixer: Any, model: ModelSpec) -> dict[str, Any]:
+    """The knobs of what carries a state, those that follow from others written out, and of what stands inside of it."""
+    counted = {key: getattr(mixer, key, None) for key in ("channels", "rank", "heads")}
+    widths = {key: count(model.d_model) for key, count in counted.items() if callable(count)}
+    inner = {"ssm": _recurrent(mixer.ssm, model)} if hasattr(mixer, "ssm") else {}
+    return mixer.model_dump(mode="json", exclude={"d_inner", "dt_rank"}) | widths | inner
 
 
 def _resolved(attention: Any, model: ModelSpec) -> dict[str, Any]:
