@@ -27,7 +27,9 @@ class Dynamic(Scaling):
 
     def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
         factor = self.config.factor
-        length = torch.as_tensor(reach, device=device).float().clamp_min(self.original)
+        if not isinstance(reach, Tensor):  # filled in there: a number that is sent to a GPU is waited for
+            reach = torch.full((), reach, dtype=torch.float32, device=device)
+        length = reach.float().clamp_min(self.original)
         growth = factor * length / self.original - (factor - 1)
         return unscaled(theta * growth ** (width / (width - 2)), width, device)
 

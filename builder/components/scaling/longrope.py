@@ -57,11 +57,16 @@ class LongRoPE(Scaling):
         return math.sqrt(1 + math.log(self.stretch) / math.log(self.original))
 
     def frequencies(self, theta: float, width: int, reach: int | Tensor, device: torch.device) -> Tensor:
-        lists = (self.config.short_factor, self.config.long_factor)
-        short, long = (torch.tensor(divisors, device=device, dtype=torch.float32) for divisors in lists)
-        return unscaled(theta, width, device) / torch.where(
-            torch.as_tensor(reach > self.original, device=device), long, short
-        )
+        waves = unscaled(theta, width, device)
+        if not isinstance(reach, Tensor):
+            return waves / self._divisors(reach > self.original, device)
+        long, short = (self._divisors(choice, device) for choice in (True, False))
+        return waves / torch.where(reach > self.original, long, short)
+
+    def _divisors(self, long: bool, device: torch.device) -> Tensor:
+        """One of the two lists, (width / 2,); on its way to a GPU nobody waits for it."""
+        divisors = torch.tensor(self.config.long_factor if long else self.config.short_factor, dtype=torch.float32)
+        return divisors.to(device, non_blocking=True)
 
     @classmethod
     def misfit(cls, config: LongRoPE.Config, width: int) -> str | None:
