@@ -6,7 +6,7 @@ does one whose outcome the program would have to know, which on a GPU means to w
 
 import types
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -20,6 +20,9 @@ from builder.checklist.probes.lesson import Lesson
 from builder.load import load
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
+from builder.training.ranks import Ranks
+from builder.training.step import Step
+from builder.training.tallies import Tallies
 from tests.forked import in_ranks
 from tests.test_yaml import APART, BESIDE, BESIDE_OPTION, OPTIONS, REFUSED, filled  # noqa: F401  (a fixture)
 
@@ -90,18 +93,28 @@ def move(model: nn.Module) -> None:
             setattr(module, name, there(buffer))
 
 
+def alone() -> Any:
+    """What the engine asks of Lightning, of one process without mixed precision."""
+    plain = types.SimpleNamespace(forward_context=nullcontext)
+    trainer = types.SimpleNamespace(strategy=types.SimpleNamespace(model=None), precision_plugin=plain)
+    told = {"ranks": Ranks(), "tallies": Tallies(), "trainer": trainer, "device": torch.device(DEVICE)}
+    return types.SimpleNamespace(micro_batch=3, global_step=0, manual_backward=Tensor.backward, **told)
+
+
 def step(lesson: Lesson) -> None:
-    """A step of training on the last batch of the lesson, which has every kind of row."""
+    """A step of the engine in two micro-batches of the last batch of the lesson, which has every kind of row."""
     optimizer: Any = lesson.spec.optimizer.component
     with torch.no_grad():
         batch = lesson.objective.collate(dict(lesson.batches[-1]), (0, 1, 2, 3, 4), lesson.tokenizer)
     with pretending():
         move(lesson.model.train())
         update = optimizer.build(lesson.spec.optimizer, lesson.model)
-        loss = lesson.loss(lesson.model, lesson.objective.task({key: there(told) for key, told in batch.items()}))
-        assert loss.device.type == DEVICE
-        loss.backward()
+        engine, training = Step(lesson.spec, lesson.model), alone()
+        losses, targets, _ = engine.backward(training, {key: there(told) for key, told in batch.items()})
+        norm = engine.clip(update)
         update.step()
+        training.tallies.settle(training.ranks.sum)
+        assert {losses.device.type, targets.device.type, norm.device.type} == {DEVICE}
 
 
 @torch.no_grad()
