@@ -106,6 +106,11 @@ def is_group(key: str) -> bool:
     return any((root / group).is_dir() for root in GROUPS)
 
 
+def options(group: str) -> list[str]:
+    """The files that a group may be, by name."""
+    return sorted({file.stem for root in GROUPS for file in (root / group).glob("*.yaml")})
+
+
 def stated(config_name: str) -> list[str]:
     """The keys that a config of conf/ itself states, beside those of the files that it is made of."""
     return [str(key) for key in OmegaConf.load(CONF / f"{config_name}.yaml") if key not in ("defaults", "hydra")]
@@ -134,6 +139,10 @@ def _adapted(argument: str) -> str:
     if group.startswith("sweep."):
         return f"++hydra.sweeper.{argument.removeprefix('sweep.')}"
     if is_group(group):
+        if argument.partition("=")[2] in ("", "null"):
+            fix = f"{group}=none" if "none" in options(group) else f"~{match['key']}"
+            rule = f"a group holds one of its files: {', '.join(options(group))}"
+            raise ArchlabError(f"{match['key']}: found {argument.partition('=')[2] or 'nothing'}; {rule}; write {fix}")
         if group.startswith("model/") and argument.partition("=")[2].startswith(
             "["
         ):  # Hydra would lay one over the other

@@ -66,11 +66,23 @@ class EmaSpec(Section):
     decay: Annotated[float, Field(gt=0, lt=1)] = 0.999
 
 
+class Message(Section):
+    """A message of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
 class SampleSpec(Section):
     """How text is generated: to the deploy length if `max_new_tokens` is None, greedily at `temperature` 0, without the
-    filters that are None, from a new seed if `seed` is None; by beam search with more than one of `num_beams`."""
+    filters that are None, from a new seed if `seed` is None; by beam search with more than one of `num_beams`.
+
+    messages   what was said before the prompt, which is a message of the user itself: of a run that was trained on
+               conversations, where both are written as its chat template does
+    """
 
     prompt: str
+    messages: Annotated[tuple[Message, ...], Field(strict=False)] = ()
     max_new_tokens: PositiveInt | None = None
     temperature: Annotated[float, Field(ge=0)] = 0.8
     top_k: PositiveInt | None = None
@@ -80,6 +92,11 @@ class SampleSpec(Section):
     num_beams: PositiveInt = 1
     length_penalty: Annotated[float, Field(allow_inf_nan=False)] = 1.0
     seed: Seed | None = None
+
+    @property
+    def before(self) -> list[dict[str, str]]:
+        """`messages` as chat templates read them."""
+        return [{"role": message.role, "content": message.content} for message in self.messages]
 
 
 class OutputSpec(Section):

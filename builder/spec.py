@@ -34,7 +34,7 @@ class RunSpec(Section):
     """One run, whole: what is built, on what it is trained, and how.
 
     trainer, logger, callbacks  other people's classes by `_target_`
-    compile                     the whole model, or its blocks, which share what was compiled; generation never is
+    compile                     the whole model, or its blocks, which share what was compiled; in training alone
     activation_checkpointing    the slots whose activations are computed again in the backward pass, or all of them
     fused_loss                  the loss from the hidden states, a part of the vocabulary at a time: no logits are kept
     """

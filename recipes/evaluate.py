@@ -50,12 +50,16 @@ def job(config: dict[str, Any]) -> None:
             bar.update(tasks[what], completed=done)
 
         found: Evaluation = evaluate(run.spec, model, corpus, limit=spec.limit, num_beams=spec.num_beams, tell=tell)
-    told = {"checkpoint": spec.checkpoint, "limit": spec.limit, "num_beams": spec.num_beams, **found.to_dict()}
-    RunFolder(spec.run).write_json("evaluation.json", told)
+    folder = RunFolder(spec.run)
+    best = folder.summary().get("best") or {}
+    chosen = ", ".join(f"{name} {value:g}" for name, value in best.items()) if spec.checkpoint == "best" else ""
+    told = {"checkpoint": spec.checkpoint, "chosen_by": chosen or None, "limit": spec.limit}
+    told |= {"num_beams": spec.num_beams, **found.to_dict()}
+    folder.write_json("evaluation.json", told)
     if spec.format == "json":
         print(json.dumps(told, indent=2, ensure_ascii=False))
     else:
-        console.print(render(found, f"Run {spec.run}"))
+        console.print(render(found, f"Run {spec.run}, {spec.checkpoint}{f' ({chosen})' * bool(chosen)}"))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from builder.finding import Finding, Status
 
+from .monitors import unwatchable
 from .probes import causality, counting, parts, rows
 from .subject import Subject
 
@@ -19,6 +20,7 @@ def check(subject: Subject) -> Iterator[Finding]:
     rule = f"the loss mask of {objective.name}; it hides nothing from attention"
     yield Finding(Status.PASS, 2, "objective", f"counted: {stated.loss_mask}", rule)
     yield from subject.misfits
+    yield from unwatchable(subject.spec, subject.corpus) if subject.trains else ()
     yield from subject.prove(2, "model", "what each part sees by itself", parts.prove)
     yield from subject.prove(2, "model", "who sees whom", causality.prove)
     yield from subject.prove(2, "model", "what rows of a batch see of each other", rows.prove)

@@ -10,8 +10,8 @@ from typing import Any
 
 from builder.errors import ArchlabError, nearest
 
+from .apart import ABSENT_VALUE, shown
 from .comparison import Comparison, Row
-from .groups import ABSENT_VALUE, shown
 from .statistics import Mean
 
 

@@ -18,7 +18,8 @@ from builder.ledger import ledger
 from builder.load import read
 from builder.spec import ModelSpec
 
-from .groups import ABSENT_VALUE, APART, belongs, flattened, shown
+from .apart import ABSENT_VALUE, belongs, shown
+from .groups import APART, flattened
 from .page import html_table
 from .run import Run
 
@@ -79,13 +80,13 @@ def difference(first: Run, second: Run) -> Difference:
 def render(found: Difference) -> RenderableType:
     """A rich renderable: a line a change, the sums below, and what else differs."""
     title = f"\nWhat was changed\nA {found.first}\nB {found.second}"
-    table = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(title=Text(title), title_style="bold", title_justify="left", box=None, padding=(0, 2, 0, 0))
     table.add_column("", overflow="fold")
     for words in COSTS.values():
-        table.add_column(words, justify="right")
+        table.add_column(words, justify="right", no_wrap=True)
     table.add_row("A", *(f"{found.before[name]:,}" for name in COSTS))
     for change in found.changes:
-        table.add_row("\n".join(change.what), *(_grown(change.costs[name]) for name in COSTS))
+        table.add_row(Text("\n".join(change.what)), *(_grown(change.costs[name]) for name in COSTS))
     table.add_row("B", *(f"{found.after[name]:,}" for name in COSTS))
     notes = [] if found.changes else ["the architectures are the same"]
     if len(found.changes) > 1:

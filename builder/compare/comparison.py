@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 
 from builder.errors import ArchlabError, nearest
 
-from .groups import Configuration, group, shortened
+from .apart import Columns, shortened
+from .groups import Configuration, group
 from .matched import Match, alike, matches
 from .run import Run
 from .settings import CompareSpec
@@ -82,6 +83,13 @@ class Comparison:
     def ranked(self) -> bool:
         """Whether the rows stand in the order of their ranks."""
         return not self.refusal
+
+    @property
+    def columns(self) -> Columns:
+        """The keys as columns, a slot that holds different components as one."""
+        items = [row.configuration for row in self.rows]
+        known = [item for item in items if item.known]
+        return Columns.of(self.keys, [item.differing for item in known or items])
 
     @property
     def runs(self) -> list[Run]:

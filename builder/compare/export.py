@@ -13,8 +13,8 @@ from typing import Any
 
 from builder.whole import write_whole
 
+from .apart import shown
 from .comparison import Comparison, Row
-from .groups import shown
 from .run import Run
 from .values import Value, at, best, is_higher_better, last
 

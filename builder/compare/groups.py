@@ -12,6 +12,7 @@ from builder.errors import ArchlabError, nearest
 from builder.load import load
 from builder.spec import EXECUTION, RunSpec
 
+from .apart import ABSENT_VALUE, Columns, belongs, shortened
 from .run import COMPLETED, Run
 
 APART = ("seed", "output", "logger", "callbacks", "sample", "budget", *EXECUTION)
@@ -19,9 +20,6 @@ APART = ("seed", "output", "logger", "callbacks", "sample", "budget", *EXECUTION
 
 CORPUS = "data (fingerprint)"
 """The key under which configurations differ whose configs are equal and whose texts aren't."""
-
-ABSENT_VALUE = "-"
-"""Stands where a config has no such key."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +37,11 @@ class Configuration:
     differing: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def known(self) -> bool:
+        """Whether it has a config; else what was typed for its job stands in the place of one."""
+        return any(run.config for run in self.runs)
 
     @property
     def counted(self) -> tuple[Run, ...]:
@@ -112,20 +115,6 @@ def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, list(node) if isinstance(node, tuple) else node
 
 
-def belongs(path: str, sections: Iterable[str]) -> bool:
-    """Whether a path is one of the sections, or lies in one."""
-    return any(path == section or path.startswith(f"{section}.") for section in sections)
-
-
-def shown(value: Any) -> str:
-    """A config value as YAML writes it in one line."""
-    if isinstance(value, bool) or value is None:
-        return {True: "true", False: "false", None: "null"}[value]
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(shown(entry) for entry in value)}]"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _identify(
     run: Run, known: dict[str, tuple[RunSpec, dict[str, Any]] | None]
 ) -> tuple[str, dict[str, Any], list[str]]:
@@ -161,38 +150,25 @@ def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
 
 def _told_apart(made: list[Configuration], corpora: list[str | None]) -> list[Configuration]:
     """The configurations with what sets them apart: the leaves whose values aren't one and the same."""
-    whole = [item for item in made if any(run.config for run in item.runs)]
-    paths = dict.fromkeys(path for item in whole or made for path in item.config)
-    differing = [path for path in paths if len({_digest(_told(item.config, path)) for item in whole or made}) > 1]
+    known = [item for item in made if item.known] or made
+    paths = dict.fromkeys(path for item in known for path in item.config)
+    differing = [path for path in paths if len({_digest(_told(item.config, path)) for item in known}) > 1]
     texts = {item.identity: set() for item in made}
     for item, corpus in zip(made, corpora, strict=True):
         texts[item.identity].add(corpus)
     other_text = any(len(found) > 1 for found in texts.values())
-    short = shortened(differing)
+    values = [{path: _told(item.config, path) for path in differing} for item in made]
+    if other_text:
+        values = [own | {CORPUS: (corpus or "unknown")[:8]} for own, corpus in zip(values, corpora, strict=True)]
+    able = [own for item, own in zip(made, values, strict=True) if item.known]
+    columns = Columns.of(shortened(list(values[0])) if values else {}, able or values)
     finished = []
-    for item, corpus in zip(made, corpora, strict=True):
-        own = {path: _told(item.config, path) for path in differing}
-        own |= {CORPUS: (corpus or "unknown")[:8]} if other_text else {}
-        words = [f"{short.get(path, path)}={shown(value)}" for path, value in own.items() if value != ABSENT_VALUE]
-        if item not in whole:  # what was typed, less the seed
-            words = [word for word in item.runs[0].apart if not word.startswith("seed=")]
-        label = " ".join(words) or (item.runs[0].name if len(made) > 1 else "all runs")
+    for item, own in zip(made, values, strict=True):
+        typed = [word for word in item.runs[0].apart if not word.startswith("seed=")]
+        label = columns.label(own) if item.known else " ".join(typed)
+        label = label or (item.runs[0].name if len(made) > 1 else "all runs")
         finished.append(replace(item, differing=own, label=label))
     return finished
-
-
-def shortened(paths: Sequence[str]) -> dict[str, str]:
-    """Each path's shortest ending that no other one of them has."""
-    names: dict[str, str] = {}
-    for path in paths:
-        parts = path.split(".")
-        endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
-        if parts[-1] == "name":  # says nothing without what it names
-            endings = endings[1:] or endings
-        names[path] = next(
-            (end for end in endings if sum(f".{other}".endswith(f".{end}") for other in paths) == 1), path
-        )
-    return names
 
 
 def _told(config: Mapping[str, Any], path: str) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .groups import Configuration, belongs
+from .apart import belongs
+from .groups import Configuration
 from .run import Run
 
 TOLERANCE = 0.01

@@ -12,11 +12,11 @@ from typing import Any
 
 from builder.whole import write_whole
 
+from .apart import ABSENT_VALUE, shown
 from .colours import colours
 from .comparison import Comparison, Row
 from .curves import AXIS_NAMES, BANDS, Line, lines, window
 from .export import plain
-from .groups import ABSENT_VALUE, shown
 from .page_parts import SCRIPT, STYLE
 from .pareto import Plane
 from .run import AXES
@@ -113,7 +113,7 @@ def _verdict(comparison: Comparison, found: Law | str) -> list[str]:
 
 def _drawn(comparison: Comparison) -> dict[str, dict[str, list[dict[str, Any]]]]:
     """The lines by metric and axis, in plain Python, without what the script doesn't draw."""
-    names = [comparison.metric, *(name for name in comparison.metrics if name.startswith("val/")), "train/loss"]
+    names = [comparison.metric, "train/loss", *(name for name in comparison.metrics if name.startswith("val/"))]
     bands = len(comparison.rows) <= BANDS
     drawn = {}
     for name in list(dict.fromkeys(name for name in names if name in comparison.metrics))[:METRICS]:
@@ -173,7 +173,7 @@ def _table(comparison: Comparison) -> list[str]:
 def _row(row: Row, comparison: Comparison, tint: str) -> list[Any]:
     item, middle = row.configuration, row.mean
     values = [shown(item.differing.get(path, ABSENT_VALUE)) for path in comparison.keys]
-    if values and not any(run.config for run in item.runs):
+    if values and not item.known:
         values = [item.label, *[""] * (len(values) - 1)]
     costs = [row.cost(name) for name in ("params", "active_params", "flops_per_token", "state_bytes_per_token")]
     costs += [row.reached("flops"), row.reached("tokens")]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any
 
 from builder.errors import ArchlabError
+from builder.markdown import plain, table
 
 from .comparison import Comparison, Row
-from .groups import ABSENT_VALUE, shown
 from .run import AXES
 from .scaling import Law
-from .table import count, spread, steps
+from .table import count, spread, steps, words
 
 LINES = 100
 """A report lists so many configurations and pairs; the page has all."""
@@ -84,18 +84,19 @@ def _verdicts(comparison: Comparison, found: Law | str) -> Iterator[str]:
 
 
 def configurations(comparison: Comparison) -> str:
-    """The configurations as a table in Markdown."""
-    head = ["#", *comparison.keys.values(), "seeds", f"{comparison.by} {comparison.metric}", "at step", "params"]
+    """The configurations as a table in Markdown, and what goes without saying in it."""
+    rows = comparison.rows[:LINES]
+    apart = words(comparison, rows)
+    head = ["#", *apart, "seeds", f"{comparison.by} {comparison.metric}", "at step", "params"]
     head += ["training FLOPs", "tokens", "marks"]
-    rows = [_row(row, comparison) for row in comparison.rows[:LINES]]
-    return _markdown(head, rows)
+    cells = [_row(row, told) for row, *told in zip(rows, *apart.values(), strict=True)]
+    return _table(head, cells) + "".join(f"\n{plain(line)}\n" for line in comparison.columns.fixed)
 
 
-def _row(row: Row, comparison: Comparison) -> list[str]:
-    values = [shown(row.configuration.differing.get(path, ABSENT_VALUE)) for path in comparison.keys]
+def _row(row: Row, apart: list[str]) -> list[str]:
     costs = [row.cost("params"), row.reached("flops"), row.reached("tokens")]
     seeds = str(row.mean.n if row.mean else 0)
-    return [str(row.rank or ""), *values, seeds, spread(row), steps(row), *map(count, costs), "; ".join(row.marks)]
+    return [str(row.rank or ""), *apart, seeds, spread(row), steps(row), *map(count, costs), "; ".join(row.marks)]
 
 
 def _pairs(comparison: Comparison) -> str:
@@ -111,9 +112,9 @@ def _pairs(comparison: Comparison) -> str:
         ]
         for p in told
     ]
-    return _markdown(["first", "second", "difference", "p (Holm)", ""], rows)
+    return _table(["first", "second", "difference", "p (Holm)", ""], rows)
 
 
-def _markdown(head: list[str], rows: list[list[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |" for line in lines)
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of cells that are no Markdown."""
+    return table([plain(name) for name in head], [[plain(cell) for cell in row] for row in rows])

@@ -5,20 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
 from .comparison import Comparison, Row
-from .groups import ABSENT_VALUE, shown
+from .fitting import Fitting
 from .run import COMPLETED
 from .statistics import LEVEL, mean
 from .values import last
-
-COLUMNS = 5
-"""So many differing keys have columns of their own; where there are more, they stand in one."""
-
-NARROW = 16
-"""A column of words no wider than this is never broken."""
 
 ROWS = 60
 """So many configurations are shown; the files have all."""
@@ -29,7 +22,7 @@ LINES = 12
 
 def render(comparison: Comparison) -> RenderableType:
     """A rich renderable of the whole comparison."""
-    return Group(_table(comparison), Text(), *_below(comparison))
+    return Group(_table(comparison), *_besides(comparison), Text(), *_below(comparison))
 
 
 def number(value: float | None) -> str:
@@ -61,12 +54,23 @@ def steps(row: Row) -> str:
     return "" if not found else f"{found[0]}" if len(found) == 1 else f"{found[0]}-{found[-1]}"
 
 
-def _table(comparison: Comparison) -> Table:
+def words(comparison: Comparison, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """What sets rows apart, by column; a job that never had a config shows what was typed, in their place if it chose
+    something else."""
+    columns, lines = comparison.columns, []
+    if not columns.paths:
+        return {"configuration": [row.configuration.label for row in rows]}
+    for item in (row.configuration for row in rows):
+        typed = {word.partition("=")[0] for word in item.runs[0].apart} - {"seed"}
+        told = item.known or typed <= set(columns.paths.values())
+        lines.append(columns.cells(item.differing) if told else [item.label, *[""] * (len(columns.paths) - 1)])
+    return {name: list(cells) for name, cells in zip(columns.paths, zip(*lines, strict=True), strict=True)}
+
+
+def _table(comparison: Comparison) -> Fitting:
     """Columns of costs that are the same in every row are left out: below stands what is matched."""
-    title = f"{len(comparison.rows)} configurations, {len(comparison.runs)} runs, by {_what(comparison)}"
-    table = Table(title=title, title_style="bold", title_justify="left", box=None, padding=(0, 1, 0, 0))
-    rows, config = comparison.rows, _config(comparison)
-    marks, others = [_marks(row) for row in rows], [mean(_others(row, comparison)) for row in rows]
+    rows = comparison.rows[:ROWS]
+    others = [mean(_others(row, comparison)) for row in rows]
     costs = {
         "params": [count(row.cost("params")) for row in rows],
         "FLOPs": [count(row.reached("flops")) for row in rows],
@@ -79,47 +83,26 @@ def _table(comparison: Comparison) -> Table:
         "last" if comparison.by == "best" else "best": [number(other.mean if other else None) for other in others],
         **{name: cells for name, cells in costs.items() if len(set(cells) - {""}) > 1},
     }
-    columns: list[list[str]] = [*config.values(), *numbers.values()]
-    if comparison.ranked:
-        table.add_column("#", justify="right")
-        columns.insert(0, [str(row.rank or "") for row in rows])
-    for name, cells in config.items():
-        whole = max(map(len, [name, *cells])) <= NARROW
-        table.add_column(name, style="cyan", overflow="fold", no_wrap=whole)
-    for name in numbers:
-        table.add_column(name, justify="right", no_wrap=True)
-    if any(marks):
-        table.add_column("", style="yellow", no_wrap=len(max(marks, key=len)) <= NARROW)
-        columns.append(marks)
-    for row, *cells in list(zip(rows, *columns, strict=True))[:ROWS]:
-        table.add_row(*cells, style="" if row.whole else "dim")
-    if len(rows) > ROWS:
-        table.add_row("", f"and {len(rows) - ROWS} more")
-    return table
+    return Fitting(
+        title=f"{len(comparison.rows)} configurations, {len(comparison.runs)} runs, by {_what(comparison)}",
+        ranks=[str(row.rank or "") for row in rows],
+        words=words(comparison, rows),
+        together=[row.configuration.label for row in rows],
+        numbers=numbers,
+        marks=[_marks(row) for row in rows],
+        faint=[not row.whole for row in rows],
+    )
+
+
+def _besides(comparison: Comparison) -> Iterator[Text]:
+    """What the table leaves out."""
+    if (left := len(comparison.rows) - ROWS) > 0:
+        yield Text(f"and {left} more")
+    yield from (Text(line, style="dim") for line in comparison.columns.fixed)
 
 
 def _what(comparison: Comparison) -> str:
     return f"{comparison.by} {comparison.metric}"
-
-
-def _config(comparison: Comparison) -> dict[str, list[str]]:
-    """The cells of the differing keys, by column; a job that never had a config shows what was typed, in their place if
-    it chose something else."""
-    items = [row.configuration for row in comparison.rows]
-    if not 0 < len(comparison.keys) <= COLUMNS:
-        return {"configuration": [item.label for item in items]}
-    table = {
-        short: [shown(item.differing.get(path, ABSENT_VALUE)) for item in items]
-        for path, short in comparison.keys.items()
-    }
-    first, *others = table.values()
-    for place, item in enumerate(items):
-        typed = {word.partition("=")[0] for word in item.runs[0].apart} - {"seed"}
-        if not any(run.config for run in item.runs) and not typed <= comparison.keys.keys():
-            first[place] = item.label
-            for column in others:
-                column[place] = ""
-    return table
 
 
 def _marks(row: Row) -> str:

@@ -6,10 +6,9 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from .run import Run, Series
+from builder.experiments.metrics import better
 
-HIGHER = {"accuracy", "acc", "f1", "bleu", "mfu", "tokens_per_second", "samples_per_second", "entropy", "r2"}
-"""Metrics of which more is better, by the last part of their name."""
+from .run import Run, Series
 
 
 class Value(NamedTuple):
@@ -21,7 +20,7 @@ class Value(NamedTuple):
 
 def is_higher_better(metric: str, goal: str | None = None) -> bool:
     """Whether more of a metric is better: as `goal` says, else by its name."""
-    return metric.rpartition("/")[2] in HIGHER if goal is None else goal == "max"
+    return (goal or better(metric)) == "max"
 
 
 def best(points: Series, higher: bool) -> Value | None:

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 import jinja2
@@ -27,7 +27,7 @@ DEFAULT = """\
 """Each message behind a line that says whose it is, and an end behind it."""
 
 # Characters that no text holds: Unicode keeps them for uses such as this.
-_BEGINS, _ENDS, _MASKED = "\ufdd0", "\ufdd1", 0xF0000
+_BEGINS, _ENDS, _ANSWER, _MASKED = "\ufdd0", "\ufdd1", "\ufdd2", 0xF0000
 _MARKS = re.compile(f"([{_BEGINS}{_ENDS}])")
 
 
@@ -75,8 +75,25 @@ class Chat:
 
     def pieces(self, messages: Messages) -> Iterator[Piece]:
         """The conversation, from its beginning to its end."""
+        return self._cut(self._marked([self._safe(message) for message in messages]))
+
+    def question(self, messages: Messages) -> tuple[list[Piece], str | None]:
+        """What stands before an answer to these messages, and the special token in which the answer ends.
+
+        The first is what `pieces` has before that answer, whatever it is: most often what add_generation_prompt writes.
+        The second is None where no special token stands behind an answer.
+        """
+        answered = [*map(self._safe, messages), {"role": "assistant", "content": _ANSWER}]
+        before, _, answer = self._marked(answered).rpartition(_BEGINS)
+        if _ANSWER not in answer:
+            raise BadTemplate("it shows no answer to these messages")
+        end = self._splits.search(answer.partition(_ENDS)[0].rpartition(_ANSWER)[2])
+        return [*self._cut(before)], end and end[0]
+
+    def _cut(self, marked: str) -> Iterator[Piece]:
+        """What is written, in pieces, without the marks around answers."""
         counted = False
-        for part in _MARKS.split(self._marked([self._safe(message) for message in messages])):
+        for part in _MARKS.split(marked):
             if part in (_BEGINS, _ENDS):
                 counted = part == _BEGINS
                 continue
@@ -108,23 +125,11 @@ class Chat:
 
     def _written(self, messages: list[dict[str, str]], add_generation_prompt: bool = False) -> str:
         try:
-            return self._compiled.render(
+            return _compiled(self.template).render(
                 messages=messages, add_generation_prompt=add_generation_prompt, tools=None, documents=None, **self.names
             )
         except Exception as error:  # whatever the template does wrong
             raise BadTemplate(f"{type(error).__name__}: {error}") from None
-
-    @cached_property
-    def _compiled(self) -> jinja2.Template:
-        home = ImmutableSandboxedEnvironment(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
-        )
-        home.filters["tojson"] = _as_json
-        home.globals["raise_exception"] = _refused
-        try:
-            return home.from_string(self.template)
-        except jinja2.TemplateError as error:
-            raise BadTemplate(f"line {getattr(error, 'lineno', '?')}: {error}") from None
 
     @cached_property
     def _splits(self) -> re.Pattern[str]:
@@ -142,6 +147,18 @@ class Chat:
         """The text with the tokens again that `_safe` took from it."""
         last = chr(_MASKED + max(len(self.specials) - 1, 0))
         return re.sub(f"[{chr(_MASKED)}-{last}]", lambda found: self.specials[ord(found[0]) - _MASKED], text)
+
+
+@lru_cache(maxsize=4)
+def _compiled(template: str) -> jinja2.Template:
+    """Kept apart from a Chat, which can be copied and sent to another process: this can't."""
+    home = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols])
+    home.filters["tojson"] = _as_json
+    home.globals["raise_exception"] = _refused
+    try:
+        return home.from_string(template)
+    except jinja2.TemplateError as error:
+        raise BadTemplate(f"line {getattr(error, 'lineno', '?')}: {error}") from None
 
 
 def _as_json(value: Any, indent: int | None = None) -> str:

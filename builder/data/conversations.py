@@ -19,6 +19,7 @@ from .samples import Samples, Shape
 from .samples.answers import Answers
 from .samples.documents import Documents
 from .samples.padded import Texts
+from .templated import encoded, with_chat
 from .texts import refuse_padding
 from .tokenizer import Tokenizer
 
@@ -33,7 +34,8 @@ def conversation_corpus(
 
     One begins with `bos` once, where the tokenizer has one, and ends in `eos`. An answer is encoded apart from what
     stands before it, as generation meets it; its end is counted too. Conversations that begin alike, up to the first
-    answer, are held out together. Raises ConfigError where the template is at fault, or as records do.
+    answer, are held out together. The tokenizer of the corpus has the template beside it. Raises ConfigError where the
+    template is at fault, or as records do.
     """
     records = [(_prompt(messages), json.dumps(messages)) for messages in conversations]
     halves = [[json.loads(said) for _, said in half] for half in split_records(records, config.val_fraction)]
@@ -52,7 +54,7 @@ def conversation_corpus(
     samples: list[Samples] = [Answers(*(layout(part, shape, tokenizer) for part in side)) for side in sides]
     told = [chat.template, json.dumps(dict(chat.names), sort_keys=True)]
     mark = digest([tokenizer.fingerprint, *told, str(len(halves[0])), *map(json.dumps, halves[0] + halves[1])])
-    return Corpus(tokenizer, samples[0], samples[1], mark, opening=opening(contents))
+    return Corpus(with_chat(tokenizer, chat), samples[0], samples[1], mark, opening=opening(contents))
 
 
 def _prompt(messages: Messages) -> str:
@@ -81,18 +83,10 @@ def _encoded(conversations: Sequence[Messages], chat: Chat, tokenizer: Tokenizer
     tokens: list[Tensor] = []
     counted: list[Tensor] = []
     for number, messages in enumerate(conversations, 1):
-        ids: list[int] = []
-        marks: list[bool] = []
         try:
-            for piece in chat.pieces(messages):
-                more = tokenizer.encode(piece.text) if piece.token is None else [tokenizer.specials[piece.token]]
-                ids += more
-                marks += [piece.counted] * len(more)
+            ids, marks = encoded(tokenizer, chat.pieces(messages))
         except BadTemplate as error:
             _refuse_template(chat, f"{error} (conversation {number} of its split)")
-        if tokenizer.bos is not None:  # once, whether the template writes it or not
-            written = next((place for place, id in enumerate(ids) if id != tokenizer.bos), len(ids))
-            ids, marks = [tokenizer.bos, *ids[written:]], [False, *marks[written:]]
         if tokenizer.eos not in ids[-2:]:  # some templates write a line break behind it
             ids, marks = [*ids, tokenizer.eos], [*marks, messages[-1]["role"] == "assistant"]
         tokens.append(torch.tensor(ids))

@@ -59,31 +59,44 @@ class TrainBatches(IterableDataset[Batch]):
 
 
 class ValBatches(IterableDataset[Batch]):
-    """Every row of `samples` once, in batches as `collate` makes them; a row is drawn for from its number alone.
+    """Every row of `samples` once, or the first `limit`, in batches as `collate` makes them; a row is drawn for from
+    its number alone.
 
-    So that every rank takes part in every batch, the last one may be filled up with rows of one real token and nothing
-    that counts.
+    All rows of a batch are of one of the samples' parts, `owners` says which, so that what is summed over a batch is of
+    one source. So that every rank takes part in every batch, the last one of a part may be filled up with rows of one
+    real token and nothing that counts.
     """
 
-    def __init__(self, samples: Samples, *, batch: int, collate: Collate = as_it_is, rank: int = 0, world: int = 1):
+    def __init__(
+        self,
+        samples: Samples,
+        *,
+        batch: int,
+        collate: Collate = as_it_is,
+        rank: int = 0,
+        world: int = 1,
+        limit: int | None = None,
+    ):
         _refuse_uneven(batch, world)
-        self.samples, self.batch, self.collate = samples, batch, collate
-        self.rank, self.world = rank, world
-        every = samples.every()
-        self.count = len(every)
-        self.picks = torch.cat([every, every[-1:].expand(-len(every) % world)])
+        self.samples, self.collate, self.rank, self.world = samples, collate, rank, world
+        self.picks = samples.every()[:limit]
+        owners = samples.part_of(self.picks)  # (N,)
+        parts = [(owners == part).nonzero().flatten() for part in owners.unique()]
+        self.numbers = sorted((some for part in parts for some in part.split(batch)), key=lambda some: int(some[0]))
+        self.owners = [int(owners[some[0]]) for some in self.numbers]
 
     def __len__(self) -> int:
-        return -(-len(self.picks) // self.batch)
+        return len(self.numbers)
 
     def __iter__(self) -> Iterator[Batch]:
         mine = slice(self.rank, None, self.world)
-        numbers = torch.arange(len(self.picks)).split(self.batch)
-        for number, picks in zip(numbers, self.picks.split(self.batch), strict=True):
-            batch = self.samples.rows(picks, mine)
-            if int(number[-1]) >= self.count:
-                batch = _emptied(batch, number[mine] >= self.count, self.samples)
-            yield self.collate(batch, number[mine].tolist())
+        for some in self.numbers:
+            filler = torch.arange(len(some) + -len(some) % self.world) >= len(some)
+            numbers = torch.cat([some, some[-1:].expand(int(filler.sum()))])
+            batch = self.samples.rows(self.picks[numbers], mine)
+            if filler.any():
+                batch = _emptied(batch, filler[mine], self.samples)
+            yield self.collate(batch, numbers[mine].tolist())
 
 
 def _emptied(batch: Batch, filler: Tensor, samples: Samples) -> Batch:
@@ -105,11 +118,9 @@ def train_loader(samples: Samples, **how: Any) -> DataLoader[Batch]:
     return DataLoader(data, batch_size=None, num_workers=0, pin_memory=torch.cuda.is_available())
 
 
-def val_loader(
-    samples: Samples, *, batch: int, collate: Collate = as_it_is, rank: int = 0, world: int = 1
-) -> DataLoader[Batch]:
-    """Validation batches as ValBatches yields them; `batch` counts the rows of all ranks together."""
-    data = ValBatches(samples, batch=batch, collate=collate, rank=rank, world=world)
+def val_loader(samples: Samples, **how: Any) -> DataLoader[Batch]:
+    """Validation batches as ValBatches yields them, whose `batch` counts the rows of all ranks together."""
+    data = ValBatches(samples, **how)
     return DataLoader(data, batch_size=None, num_workers=0, pin_memory=torch.cuda.is_available())
 
 

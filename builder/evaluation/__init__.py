@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from builder.data import Corpus
 from builder.data.loader import ValBatches
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
+from builder.training.figures import Found
 from builder.training.losses import Losses
 
 from .answers import Answer, answers
@@ -55,45 +54,24 @@ def evaluate(
 ) -> Evaluation:  # fmt: skip
     """The figures of a model on the validation rows of its data, or on the first `limit` of them.
 
-    Losses are means over targets, as in training. Where a target is written from a source, each row is answered too,
-    greedily or by a beam search, and compared with what was wanted, beside two answers that need no model.
+    Losses are means over targets, as in training, and of each source of a mixture apart. Where a target is written from
+    a source, each row is answered too, greedily or by a beam search, and compared with what was wanted, beside two
+    answers that need no model.
     """
     model.eval()
     objective: Any = spec.objective.component
     losses = Losses(model, objective(spec.objective), spec.model_copy(update={"compile": False, "fused_loss": False}))
-    samples, size = corpus.val, min(spec.rows, 64)
-    picks = samples.every()[:limit]
-    batches = ValBatches(samples, batch=size, collate=lambda b, d: losses.objective.collate(b, d, corpus.tokenizer))
-    total, targets = 0.0, 0.0
-    sums: dict[str, Tensor] = {}
-    count = math.ceil(len(picks) / size)
-    device = model.embedding.weight.device
-    for number, batch in enumerate(batches):
-        if number == count:
-            break
-        task = losses.objective.task(
-            {name: value[: len(picks) - number * size].to(device) for name, value in batch.items()}
-        )
-        nats, counted, found = losses.judged(task)
-        total, targets = total + nats.double().item(), targets + counted.item()
-        for name, value in found.items():
-            sums[name] = sums[name] + value.double() if name in sums else value.double()
-        tell("losses", number + 1, count)
-    metrics = _figures(losses, total, targets, sums, corpus)
+    size, found = min(spec.rows, 64), Found(losses.objective, corpus)
+    batches = ValBatches(
+        corpus.val, batch=size, collate=lambda b, d: losses.objective.collate(b, d, corpus.tokenizer), limit=limit
+    )
+    picks, device = batches.picks, model.embedding.weight.device
+    for number, (source, batch) in enumerate(zip(batches.owners, batches, strict=True), 1):
+        task = losses.objective.task({name: value.to(device) for name, value in batch.items()})
+        found.add(source, losses.judged(task))
+        tell("losses", number, len(batches))
+    metrics = found.figures()
     if corpus.kind != "pairs" or spec.model.head.component.gives != "tokens":
         return Evaluation(len(picks), metrics)
     given = answers(model, corpus, picks, size, num_beams, tell)
     return Evaluation(len(picks), metrics, compare(given, corpus), tuple(given[:EXAMPLES]))
-
-
-def _figures(
-    losses: Losses, total: float, targets: float, sums: Mapping[str, Tensor], corpus: Corpus
-) -> dict[str, float]:
-    loss = total / targets if targets else math.nan
-    told = {"val/loss": loss}
-    told |= {f"val/{name}": value for name, value in losses.objective.metrics(sums, targets).items()}
-    if losses.objective.language:
-        told["val/perplexity"] = math.exp(min(loss, 700.0))
-    if corpus.val_bytes_per_token is not None:
-        told["val/bits_per_byte"] = loss / math.log(2) / corpus.val_bytes_per_token
-    return told

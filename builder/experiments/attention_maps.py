@@ -11,6 +11,8 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
+from builder.data.chat import Messages
+from builder.data.templated import question, with_chat
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
 from builder.model.language_model import LanguageModel
@@ -58,11 +60,15 @@ def place_of(name: str) -> str:
     return f"{part}-{number}"
 
 
-def text(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> tuple[list[int], list[int] | None]:
-    """What is looked at: the ids of a prompt and of what the model greedily goes on with, TOKENS together, or as many
-    as fit; of an encoder the prompt alone; of an encoder-decoder what it writes, and the prompt as its source."""
+def text(
+    model: LanguageModel, tokenizer: Tokenizer, prompt: str, before: Messages = ()
+) -> tuple[list[int], list[int] | None]:
+    """What is looked at: the ids of a prompt, as a decoder is asked it, and of what it greedily goes on with, TOKENS
+    together, or as many as fit; of an encoder the prompt alone; of an encoder-decoder what it writes, and the prompt as
+    its source."""
     most = min(TOKENS, model.deploy_length)
-    asked = tokenizer.begun(tokenizer.encode(prompt)) or [tokenizer.eos]
+    told = question(tokenizer if model.spec.kind == "decoder" else with_chat(tokenizer, None), prompt, before)
+    asked = told.ids
     if not model.spec.causal and MASK in prompt:
         asked = masked_ids(tokenizer, prompt)
     two = model.encoder is not None
@@ -76,16 +82,19 @@ def text(model: LanguageModel, tokenizer: Tokenizer, prompt: str) -> tuple[list[
         model,
         torch.tensor([ids], device=device),
         max_new_tokens=more,
-        eos=tokenizer.eos,
+        eos=told.ends,
         pad=tokenizer.pad,
         source=None if source is None else torch.tensor([source], device=device),
     )
     return [*ids, *made.tokens[0, : int(made.lengths[0])].tolist()], source
 
 
-def write(model: LanguageModel, tokenizer: Tokenizer, prompt: str, folder: Path, title: str) -> dict[str, Path]:
-    """Draws what each attention looks at in a prompt, as folder/<place>.png; returns the pictures by place."""
-    ids, source = text(model, tokenizer, prompt)
+def write(
+    model: LanguageModel, tokenizer: Tokenizer, prompt: str, folder: Path, title: str, before: Messages = ()
+) -> dict[str, Path]:
+    """Draws what each attention looks at in a prompt, with the messages `before` it in a chat, as folder/<place>.png;
+    returns the pictures by place."""
+    ids, source = text(model, tokenizer, prompt, before)
     device = model.embedding.weight.device
     given = [None if some is None else torch.tensor([some], device=device) for some in (ids, source)]
     weights = maps(model, given[0], given[1])  # type: ignore[arg-type]

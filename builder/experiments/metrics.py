@@ -6,9 +6,21 @@ import json
 import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from builder.whole import write_whole
+
+HIGHER = {"accuracy", "acc", "f1", "bleu", "mfu", "tokens_per_second", "samples_per_second", "entropy", "r2"}
+"""Metrics of which more is better, by the last part of their name."""
+
+LOWER = {"loss", "perplexity", "bits_per_byte"}
+"""Metrics of which less is."""
+
+
+def better(metric: str) -> Literal["min", "max"] | None:
+    """Which end of a metric is the better one, by the last part of its name; None where that doesn't say."""
+    last = metric.rpartition("/")[2]
+    return "max" if last in HIGHER else "min" if last in LOWER else None
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from builder.checklist import Report, check
+from builder.data.templated import restored
 from builder.data.tokenizer import Tokenizer
 from builder.errors import ArchlabError
 from builder.model.assemble import assemble
@@ -30,8 +31,9 @@ class Run:
 def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     """The run in a folder, its model in eval mode with what a checkpoint deploys: `best`, `last` or `step-<number>`.
 
-    Those weights are those of its average where the run keeps one (`ema`, or an optimizer without a schedule). Raises
-    ArchlabError when there is no such run or checkpoint, or one is damaged or belongs to another config.
+    `best` is that of the metric which callbacks.best.monitor names. Those weights are those of its average where the
+    run keeps one (`ema`, or an optimizer without a schedule). Raises ArchlabError when there is no such run or
+    checkpoint, or one is damaged or belongs to another config.
     """
     from builder.training.checkpoint import belongs, read  # imports lightning, which generation alone doesn't need
 
@@ -40,7 +42,7 @@ def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     contents = read(folder.checkpoint(checkpoint))
     belongs(contents, spec)
     tokenizer_class: Any = spec.tokenizer.component
-    tokenizer = tokenizer_class.load(spec.tokenizer, folder.path)
+    tokenizer = restored(tokenizer_class.load(spec.tokenizer, folder.path), folder.path)
     model = assemble(spec.model)
     mismatch = model.load_state_dict(contents["state_dict"] | contents.get("averaged", {}), strict=False)
     if mismatch.missing_keys or mismatch.unexpected_keys:

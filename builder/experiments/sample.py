@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from torch import Tensor
 
+from builder.data.templated import Question, chat_of, question
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
 from builder.generation.beams import refuse_beside
@@ -32,18 +33,25 @@ class Proposals:
 
 
 def sample(
-    model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console, proposals: Proposals | None = None
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    spec: SampleSpec,
+    console: Console,
+    proposals: Proposals | None = None,
+    compile: bool = False,
 ) -> str:
     """Prints the prompt and what the model makes of it, character by character, and returns both.
 
-    A decoder goes on with the prompt, and an empty one starts from the end-of-document token; an encoder-decoder reads
-    it as its source and writes the target on a line of its own. Raises ArchlabError past model.deploy_length.
+    A decoder goes on with the prompt, and an empty one starts from the end-of-document token; where the tokenizer has a
+    chat template it answers the prompt, on a line of its own. So does an encoder-decoder, which reads the prompt as its
+    source. Raises ArchlabError past model.deploy_length.
     """
-    ids, count = request(tokenizer, spec, model.deploy_length)
-    begun = {"tokens": torch.tensor([ids])}
+    asked, count = request(tokenizer, spec, model.deploy_length)
+    begun = {"tokens": torch.tensor([asked.ids])}
     if model.encoder is not None:
         count = spec.max_new_tokens or model.deploy_length - 1
         begun = {"tokens": torch.tensor([[tokenizer.start]]), "source": torch.tensor([tokenizer.whole(spec.prompt)])}
+    answers = model.encoder is not None or chat_of(tokenizer) is not None
     stream, parts = tokenizer.stream(), []
 
     def show(text: str, style: str = "") -> None:
@@ -54,19 +62,20 @@ def sample(
     def on_token(step: int, new: Tensor) -> None:
         show(stream.push(int(new[0])))
 
-    show(spec.prompt + "\n" * (model.encoder is not None), style="bold")
+    show(spec.prompt + "\n" * answers, style="bold")
     drafted = {} if proposals is None else {"draft": proposals.model, "draft_tokens": proposals.count}
     result = generate(
         model,
         **begun,
         max_new_tokens=count,
-        eos=tokenizer.eos,
+        eos=asked.ends,
         pad=tokenizer.pad,
         **_choice(spec),
         num_beams=spec.num_beams,
         length_penalty=spec.length_penalty,
         seed=spec.seed,
         on_token=on_token,
+        compile=compile,
         **drafted,
     )
     show(stream.flush() + "\n")
@@ -75,13 +84,14 @@ def sample(
     return "".join(parts)
 
 
-def request(tokenizer: Tokenizer, spec: SampleSpec, deploy_length: int) -> tuple[list[int], int]:
-    """The ids of the prompt, and how many tokens are to follow; raises GenerationError for what `generate` refuses."""
+def request(tokenizer: Tokenizer, spec: SampleSpec, deploy_length: int) -> tuple[Question, int]:
+    """What is asked, and how many tokens are to follow; raises GenerationError for what `generate` refuses, and
+    ConfigError for messages that can't be asked."""
     refuse_beside(spec.num_beams, _choice(spec))
-    ids = tokenizer.begun(tokenizer.encode(spec.prompt)) or [tokenizer.eos]
-    count = spec.max_new_tokens or max(deploy_length - len(ids), 1)
-    check_length(len(ids), count, deploy_length)
-    return ids, count
+    asked = question(tokenizer, spec.prompt, spec.before)
+    count = spec.max_new_tokens or max(deploy_length - len(asked.ids), 1)
+    check_length(len(asked.ids), count, deploy_length)
+    return asked, count
 
 
 def _choice(spec: SampleSpec) -> dict[str, Any]:

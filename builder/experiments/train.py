@@ -15,6 +15,7 @@ from builder.checklist import check
 from builder.checklist.render import render
 from builder.cli import STOPPED
 from builder.data import Corpus, cache_folder, prepare
+from builder.data.templated import keep
 from builder.disk import room_for
 from builder.errors import ArchlabError
 from builder.ledger import Ledger, ledger
@@ -230,6 +231,7 @@ def _run(ready: Ready, console: Console) -> None:
     try:
         with room_for(folder.path):
             folder.summarise("running", reason=None, **known, **slurm.mark())
+            keep(corpus.tokenizer, folder.path)
             rewind(folder.metrics, ready.step)
             console.out(f"run folder {folder.path}\n", highlight=False)
             model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, ready.checkpoint)

@@ -2,11 +2,12 @@
 
 Nothing is computed: tensors have shapes, dtypes and a device, and no storage (`watch`). Kernels, autograd, autocast and
 the optimizer are torch's own and choose as they would; each storage counts from its making to its end. Of a deep model
-few layers of each kind are played (`step`), and the others follow from them (`walk`). So whatever is built, is
-forecast: there is no formula of what a component holds.
+few layers of each kind are played (`step`), and the others follow from them (`walk`), as does a text that is gone
+through token by token from short ones (`lengths`). So whatever is built, is forecast: there is no formula of what a
+component holds.
 
-What a kernel takes while it runs, the allocator's rounding, and the process itself are not in it; compiled code, which
-keeps less, is forecast as if it weren't.
+What a kernel takes while it runs (but for those of `workspaces`), the allocator's rounding, and the process itself are
+not in it; compiled code, which keeps less, is forecast as if it weren't.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from builder.spec import RunSpec
 
 from .bytes import PARTS, Bytes
 from .device import Device, device_of, memory
+from .lengths import Texts
 from .shares import gathered, share
-from .step import Update, Work, passes, update
+from .step import Update, Work, update
 from .walk import Walk
 from .watch import Endless, Stretch
 
@@ -135,7 +137,7 @@ class Forecaster:
     def _walked(self, micro: int) -> list[Stretch]:
         """The passes of a step, one after the other, beside what is held between steps."""
         walked: list[Stretch] = []
-        for played in passes(self.spec, self._walk.shallow, self._work(micro)):
+        for played in self._texts.passes(self._work(micro)):
             walked += self._walk.through(played, walked[-1].end if walked else Bytes(activations=self._read))
         return walked
 
@@ -149,6 +151,10 @@ class Forecaster:
     @cached_property
     def _walk(self) -> Walk:
         return Walk(self.spec.model)
+
+    @cached_property
+    def _texts(self) -> Texts:
+        return Texts(self.spec, self._walk.shallow)
 
     @cached_property
     def _update(self) -> Update:

@@ -75,14 +75,15 @@ class Update:
         )
 
 
-def passes(spec: RunSpec, model_spec: ModelSpec, work: Work) -> list[list[Stretch]]:
+def passes(spec: RunSpec, model_spec: ModelSpec, work: Work, most: int | None = None) -> list[list[Stretch]]:
     """The stretches of the passes over a micro-batch: over the first one and, where there are more, over the second.
 
     Each: embedding, forward of every layer, logits and loss, backward of the loss, of every layer and of the embedding.
+    They may have `most` operations, `watch.MOST` where that is None; raises Endless where they have more.
     """
     from builder.training.step import Step
 
-    watch = Watch()
+    watch = Watch(most)
     model = _hollow(watch, model_spec, work).train()
     rows = min(work.rows, 2 * work.micro)  # those after the second are like it
     with _apart(work), watch:

@@ -15,6 +15,7 @@ from builder.errors import ArchlabError
 
 from .bytes import Bytes
 from .replay import Replay
+from .workspaces import kept, taken
 
 MOST = 15_000
 """Operations that are played: a second of them. A scan over a long text, without its kernel, has millions."""
@@ -24,17 +25,26 @@ _DEVICE = torch.ops.prim.device.default
 
 
 class Endless(ArchlabError):
-    """What is watched has more operations than are played through."""
+    """What is watched has more operations than are played through: `longest` of them in one stretch."""
+
+    def __init__(self, longest: int):
+        self.longest = longest
+        super().__init__(
+            f"batch.micro_batch: a step has more than {MOST:,} operations, as a scan over a long text has where "
+            "its kernel isn't installed: what it holds isn't forecast; write batch.micro_batch=<a number>"
+        )
 
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part of what was watched, by what was held at its start, when most was held in it, and at its end."""
+    """A part of what was watched, by what was held at its start, when most was held in it, and at its end; and how many
+    operations were played in it."""
 
     name: str
     start: Bytes
     peak: Bytes
     end: Bytes
+    operations: int = 0
 
     @property
     def change(self) -> Bytes:
@@ -51,12 +61,15 @@ class Watch(Replay):
     """Torch's fake tensors, which choose their kernels by the device they pretend to be on, with a count of bytes.
 
     What is made counts as `label` until it is moved; a storage is counted from the operation that returns it to its
-    last owner's end, at the size that was asked for. What a kernel takes for itself while it runs isn't seen.
+    last owner's end, at the size that was asked for. What a kernel takes for itself while it runs isn't seen, but for
+    those that `workspaces` knows.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, most: int | None = None) -> None:
+        """`most`: how many operations it may see; None: `MOST`."""
         super().__init__()
         self.label = "activations"
+        self._most_played = MOST if most is None else most
         self._inside = False
         self._held: dict[int, tuple[str, int]] = {}
         self._ends: dict[int, weakref.ref] = {}
@@ -64,7 +77,7 @@ class Watch(Replay):
         self._total = 0
         self._most = 0
         self._stretches: list[Stretch] = []
-        self._played = 0
+        self._played = self._longest = 0
         self._begin("start")
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -73,14 +86,11 @@ class Watch(Replay):
         if self._inside:  # what torch makes to learn the shapes of a result is made by no kernel
             return super().__torch_dispatch__(func, types, args, kwargs)
         self._played += 1
-        if self._played > MOST:
-            raise Endless(
-                f"batch.micro_batch: a step has more than {MOST:,} operations, as a scan over a long text has where "
-                "its kernel isn't installed: what it holds isn't forecast; write batch.micro_batch=<a number>"
-            )
+        if self._played > self._most_played:
+            raise Endless(max(self._longest, self._played - self._before))
         self._inside = True
         try:
-            out = self.dispatch(func, types, args, kwargs)
+            out = kept(func, args, self.dispatch(func, types, args, kwargs))
         finally:
             self._inside = False
         if isinstance(out, Tensor):
@@ -89,6 +99,7 @@ class Watch(Replay):
             for part in out:
                 if isinstance(part, Tensor):
                     self._count(part)
+        self._pass(taken(func, args))
         return out
 
     @property
@@ -128,11 +139,13 @@ class Watch(Replay):
         return done
 
     def _begin(self, name: str) -> None:
-        self._name, self._start = name, self.held
+        self._name, self._start, self._before = name, self.held, self._played
         self._peak, self._most = self._start, self._total
 
     def _end(self) -> None:
-        self._stretches.append(Stretch(self._name, self._start, self._peak, self.held))
+        played = self._played - self._before
+        self._longest = max(self._longest, played)
+        self._stretches.append(Stretch(self._name, self._start, self._peak, self.held, played))
 
     def _count(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
@@ -143,8 +156,12 @@ class Watch(Replay):
         self._ends[key] = weakref.ref(storage, lambda _: self._release(key))
         self._now[self.label] += size
         self._total += size
-        if self._total > self._most:
-            self._most, self._peak = self._total, self.held
+        self._pass(0)
+
+    def _pass(self, beside: int) -> None:
+        """Holds so many bytes more for a moment."""
+        if self._total + beside > self._most:
+            self._most, self._peak = self._total + beside, self.held + Bytes(activations=beside)
 
     def _release(self, key: int) -> None:
         label, size = self._held.pop(key)

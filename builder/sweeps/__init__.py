@@ -2,5 +2,6 @@
 
     words and conf/sweep/*.yaml -> points (`axes`) -> configs (`composer`) -> a plan (`plan`) -> jobs (`launched`)
 
-Each job is a process of its own behind whichever launcher Hydra has, so that none takes another with it.
+Each job is a process of its own behind whichever launcher Hydra has, so that none takes another with it. Jobs that a
+machine runs at once see GPUs of their own (`gpus`), as many as trainer.devices asks for.
 """

@@ -17,6 +17,7 @@ from builder.compose import plain
 from builder.experiments.folder import RunFolder
 
 from . import plan
+from .gpus import Request
 from .locks import Taken, held
 from .outcome import DONE
 from .process import ELSEWHERE, LOG, STOPPED, run
@@ -98,7 +99,8 @@ def launched(config: DictConfig) -> str:
 def _in_a_process(job: Job) -> tuple[str, bool]:
     """Trains a job in a process of its own; returns what became of it, and whether the sweep was asked to stop."""
     job.folder.path.mkdir(parents=True, exist_ok=True)
-    process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash))
+    gpus = Request.of(job.config["trainer"])
+    process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash, gpus))
     watch = _watch(job)
     pruned = None
     with _listening(process) as asked:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
 
 FOLDER = ".locks"
 SWEEP = "sweep"
@@ -24,12 +25,17 @@ def held(sweep: Path, name: str, wait: float) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / name, "w") as lock:
         ends = time.monotonic() + wait
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() >= ends:
-                    raise Taken from None
-                time.sleep(0.1)
+        while not locked(lock):
+            if time.monotonic() >= ends:
+                raise Taken
+            time.sleep(0.1)
         yield
+
+
+def locked(file: IO[Any]) -> bool:
+    """Locks a file until it is closed, unless another process has; whether that was done."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True

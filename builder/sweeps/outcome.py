@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from builder.experiments.folder import RunFolder
+from builder.experiments.metrics import better
 from builder.whole import write_whole
 
 from .plan import Planned
@@ -93,9 +94,11 @@ def render(folder: Path, found: list[Outcome]) -> RenderableType:
 
 
 def _best(jobs: list[Outcome]) -> str:
-    """Which job reached the lowest of the metric that its runs keep the best of; empty where none did."""
+    """Which job reached the best of the metric that its runs keep the best of; empty where none did."""
     reached = [(value, key, job) for job in jobs for key, value in job.best.items() if isinstance(value, float)]
     if not reached:
         return ""
-    value, key, job = min(reached, key=lambda each: each[0])
-    return f"lowest {key}: {value:.4g} at step {job.best.get('step')}, job {job.job} ({' '.join(job.apart)})"
+    more = better(reached[0][1]) == "max"
+    value, key, job = (max if more else min)(reached, key=lambda each: each[0])
+    where = f"at step {job.best.get('step')}, job {job.job} ({' '.join(job.apart)})"
+    return f"{'highest' if more else 'lowest'} {key}: {value:.4g} {where}"

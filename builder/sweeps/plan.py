@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from builder.checklist import check
+from builder.checklist.monitors import unwatchable
 from builder.data import cache_folder, prepare
 from builder.errors import ArchlabError, ConfigError, Problem
-from builder.finding import Finding
+from builder.finding import Finding, Status
 from builder.ledger import ledger
 from builder.load import load
 from builder.spec import RunSpec
@@ -165,7 +166,7 @@ def _judged(spec: RunSpec, verdicts: dict[str, str]) -> str:
     alike = spec.model_copy(update={"seed": 0}).hash
     if alike not in verdicts:
         verdicts[alike] = in_one_line(check(spec, probes=False, trains=False).failures)
-    return verdicts[alike]
+    return verdicts[alike] or in_one_line(f for f in unwatchable(spec) if f.status is Status.FAIL)
 
 
 def in_one_line(said: ArchlabError | Iterable[Problem | Finding]) -> str:

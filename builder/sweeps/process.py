@@ -12,6 +12,7 @@ from builder.cli import STOPPED
 from builder.errors import ArchlabError
 from builder.experiments.folder import RunFolder
 
+from .gpus import Request, taken
 from .locks import Taken, held
 from .plan import in_one_line
 
@@ -25,8 +26,8 @@ ELSEWHERE = 75
 """The exit code of a job that another process runs, of which nothing is touched: EX_TEMPFAIL of sysexits.h."""
 
 
-def run(config: dict[str, Any], path: str, planned: str) -> None:
-    """Trains the run of `config` in the folder `path`; exits with 0, 1, STOPPED or ELSEWHERE."""
+def run(config: dict[str, Any], path: str, planned: str, gpus: Request | None) -> None:
+    """Trains the run of `config` in the folder `path` on GPUs of its own; exits with 0, 1, STOPPED or ELSEWHERE."""
     from builder.experiments import together
 
     together.watch_the_parent()
@@ -34,12 +35,12 @@ def run(config: dict[str, Any], path: str, planned: str) -> None:
     with open(folder.path / LOG, "a", encoding="utf-8") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
-    sys.exit(_code(config, folder, planned))
+    sys.exit(_code(config, folder, planned, gpus))
 
 
-def _code(config: dict[str, Any], folder: RunFolder, planned: str) -> int:
+def _code(config: dict[str, Any], folder: RunFolder, planned: str, gpus: Request | None) -> int:
     try:
-        with held(folder.path.parent, folder.path.name, WAIT):
+        with held(folder.path.parent, folder.path.name, WAIT), taken(gpus):
             _train(config, folder, planned)
     except Taken:
         print(f"error: {folder.path}: another process runs this job; wait for it, or end it", file=sys.stderr)

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from builder.markdown import code, plain, table
 from builder.memory import told
 from builder.whole import write_whole
 
@@ -35,12 +36,13 @@ class Refused(Protocol):
 
 def render(plan: Plan) -> RenderableType:
     """The plan as a rich renderable."""
-    table = Table(title=f"Plan of sweep {plan.sweep}", title_style="bold", title_justify="left", box=None)
+    shown = Table(title=f"Plan of sweep {plan.sweep}", title_style="bold", title_justify="left", box=None)
     for column in COLUMNS:
-        table.add_column(column, justify="left" if column == COLUMNS[1] else "right", overflow="fold")
+        words = column == COLUMNS[1]
+        shown.add_column(column, justify="left" if words else "right", overflow="fold", no_wrap=not words)
     for point in plan.jobs[:SHOWN]:
-        table.add_row(*map(Text, _cells(point)))  # Text: brackets are no markup
-    parts: list[RenderableType] = [table]
+        shown.add_row(*map(Text, _cells(point)))  # Text: brackets are no markup
+    parts: list[RenderableType] = [shown]
     if len(plan.jobs) > SHOWN:
         parts.append(Text(f"... and {len(plan.jobs) - SHOWN} more jobs in plan.md", style="dim"))
     parts += [Text(line, style="yellow") for line in refusals(plan.points)]
@@ -64,15 +66,12 @@ def in_all(plan: Plan) -> str:
 def write(plan: Plan, folder: Path) -> None:
     """Writes plan.md. Raises OSError."""
     lines = [f"# Plan of sweep {plan.sweep}", "", in_all(plan) + ".", ""]
-    lines += [_row(COLUMNS), _row("---" for _ in COLUMNS)]
-    lines += [_row(cell.replace("|", "\\|") for cell in _cells(point)) for point in plan.jobs]
+    lines += [table(COLUMNS, [[plain(cell) for cell in _cells(point)] for point in plan.jobs])]
     for status, title in (("invalid", "Invalid: not launched"), ("duplicate", "Duplicates: not launched")):
         if found := plan.of(status):
-            lines += ["", f"## {title}", "", *(f"- `{' '.join(point.apart)}`: {point.reason}" for point in found)]
-    lines += [
-        "",
-        "Time is that of a step measured where the plan was made, scaled by FLOPs; memory is that of one rank.",
-    ]
+            points = [f"- {code(' '.join(point.apart)) or 'the point'}: {plain(point.reason)}" for point in found]
+            lines += [f"## {title}", "", *points, ""]
+    lines += ["Time is that of a step measured where the plan was made, scaled by FLOPs; memory is that of one rank."]
     write_whole(folder / "plan.md", "\n".join(lines) + "\n")
 
 
@@ -98,10 +97,6 @@ def refusals(points: Iterable[Refused]) -> Iterable[str]:
     for (status, reason), words in reasons.items():
         more = f" and {len(words) - 3} more" if len(words) > 3 else ""
         yield f"{status}: {', '.join(words[:3]) or 'the point'}{more}: {reason}"
-
-
-def _row(cells: Iterable[str]) -> str:
-    return f"| {' | '.join(cells)} |"
 
 
 def _time(seconds: float) -> str:

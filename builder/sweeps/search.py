@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from builder.errors import ArchlabError, ConfigError, Problem
+from builder.errors import ArchlabError, ConfigError, Problem, nearest
 from builder.experiments.metrics import read_metrics
 
 from .axes import Point, said
@@ -58,7 +58,12 @@ class Search:
         return asked
 
     def tell(self, trial: int, status: str, folder: Path) -> None:
-        """What became of a trial, whose job lies in `folder`: the least value of its metric, or that it has none."""
+        """What became of a trial, whose job lies in `folder`: the least value of its metric, or that it has none.
+
+        Raises ConfigError where a job has ended well and never logged such a metric, of which no other job will.
+        """
+        if status == "completed":
+            self._refuse_unlogged(folder)
         state = _optuna().trial.TrialState
         values = [value for _, value in values_of(folder, self.spec.metric)]
         if status == "completed" and values:
@@ -70,6 +75,14 @@ class Search:
             self._study.tell(trial, state=state.PRUNED, skip_if_finished=True)
         else:
             self._study.tell(trial, state=state.FAIL, skip_if_finished=True)
+
+    def _refuse_unlogged(self, folder: Path) -> None:
+        metric, logged = self.spec.metric, sorted({name for row in _rows(folder) for name in row})
+        if metric not in logged:
+            found = f"{metric!r}, which job {folder.name} never logged"
+            rule = f"a metric that runs log, which are {', '.join(logged)}"
+            fix = f"sweep.search.metric={nearest(metric, logged) or 'val/loss'}"
+            raise ConfigError([Problem("sweep.search.metric", found, rule, fix)])
 
     def watch(self, trial: int, folder: Path) -> Watch:
         """What looks after a job while it runs."""
@@ -99,10 +112,14 @@ class Watch:
 
 def values_of(folder: Path, metric: str) -> list[tuple[int, float]]:
     """(step, value) of each finite value that a run has logged of a metric."""
-    path = folder / "metrics.jsonl"
-    rows = read_metrics(path) if path.exists() else []
-    found = [(row["step"], row[metric]) for row in rows if row.get(metric) is not None]
+    found = [(row["step"], row[metric]) for row in _rows(folder) if row.get(metric) is not None]
     return [(step, value) for step, value in found if math.isfinite(value)]
+
+
+def _rows(folder: Path) -> list[dict[str, Any]]:
+    """What a run has logged by now."""
+    path = folder / "metrics.jsonl"
+    return read_metrics(path) if path.exists() else []
 
 
 def _distribution(key: str, value: Any) -> Any:

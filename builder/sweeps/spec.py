@@ -8,6 +8,7 @@ from typing import Any, Literal, Self
 from pydantic import Field, PositiveInt, field_validator, model_validator
 
 from builder.component import refuse
+from builder.experiments.metrics import better
 from builder.section import Section
 
 Axes = dict[str, list[Any]]
@@ -40,6 +41,13 @@ class SearchSpec(Section):
     at_once: PositiveInt = 1
     prune: Literal["median", "hyperband"] | None = None
     seed: int = 0
+
+    @field_validator("metric")
+    @classmethod
+    def _less_of_it_is_better(cls, metric: str) -> str:
+        if better(metric) == "max":
+            refuse("", metric, "a search makes its metric small, and more of this one is better", "metric=val/loss")
+        return metric
 
 
 class SweepSpec(Section):

@@ -29,6 +29,7 @@ from .callbacks.interrupt import Interrupt, Interrupted
 from .callbacks.progress import ProgressBar
 from .callbacks.routing import Routing
 from .callbacks.speed import Speed
+from .callbacks.watched import Watched
 from .checkpoint import AtomicIO
 from .divided import whole
 from .jsonl import JsonlLogger
@@ -68,7 +69,7 @@ def fit(
         trainer: L.Trainer = targets.instantiate(
             {key: value for key, value in spec.trainer.items() if key not in CLIPPING},
             logger=loggers,
-            callbacks=[*callbacks, routing, AttentionMaps(), Speed(axes), ProgressBar(console), interrupt],
+            callbacks=[Watched(), *callbacks, routing, AttentionMaps(), Speed(axes), ProgressBar(console), interrupt],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
             max_epochs=-1,

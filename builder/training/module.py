@@ -14,12 +14,14 @@ from torch import Tensor
 from builder.data.corpus import Corpus
 from builder.data.loader import train_loader, val_loader
 from builder.errors import ArchlabError
+from builder.experiments.tracking.forgiving import warn
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 
 from .averaging import Averages, averages
 from .checkpoint import pack, unpack
 from .divided import by_mesh
+from .figures import Found, loss_of
 from .guard import Guard
 from .ranks import Ranks
 from .sharding import shard
@@ -52,8 +54,8 @@ class Training(L.LightningModule):
         self._deployed = ExitStack()  # while a validation runs
         self._kept: dict[str, Tensor] = {}  # the tallies of a checkpoint, until the device is known,
         self._averaged: dict[str, Tensor] = {}  # and its average
-        self._summed: list[Tensor] = []
-        self._measured: dict[str, Tensor] = {}
+        self.owners: list[int] = []  # which source each batch of a validation is of
+        self._unread: tuple[str, ...] = ()  # the sources of which nothing was read in the last one
         self._divided = False
 
     @cached_property
@@ -133,31 +135,21 @@ class Training(L.LightningModule):
             )
 
     def on_validation_epoch_start(self) -> None:
-        self._summed, self._measured = [], {}
+        self._found = Found(self.step.objective, self.corpus)
         self._deployed.enter_context(self.averages.deployed(self.model))
 
     def validation_step(self, batch: dict[str, Tensor], index: int) -> None:
         for part in self.step.objective.task(batch).split(self.micro_batch):
-            total, targets, sums = self.step.losses.judged(part)
-            self._summed.append(torch.stack([total, targets]))
-            for name, value in sums.items():
-                self._measured[name] = self._measured[name] + value if name in self._measured else value
+            self._found.add(self.owners[index], self.step.losses.judged(part))
 
     def on_validation_epoch_end(self) -> None:
         self._deployed.close()
-        total, targets = self.ranks.sum(torch.stack(self._summed).double().sum(0))
-        loss = (total / targets).item()
-        objective = self.step.objective
-        sums = {name: self.ranks.sum(value.double()) for name, value in self._measured.items()}
-        told = {
-            "val/loss": loss,
-            **{f"val/{name}": value for name, value in objective.metrics(sums, targets.item()).items()},
-        }
-        if objective.language:
-            told["val/perplexity"] = math.exp(min(loss, 700.0))
-        if (size := self.corpus.val_bytes_per_token) is not None:
-            told["val/bits_per_byte"] = loss / math.log(2) / size
-        self.log_dict(told)
+        self.log_dict(self._found.figures(self.ranks.sum))
+        unread = self._found.unread
+        if unread and unread != self._unread and self.ranks.rank == 0:
+            limit = f"trainer.limit_val_batches={self.trainer.limit_val_batches}"
+            warn(f"{', '.join(map(loss_of, unread))}: left out, since a validation under {limit} reads no target of it")
+        self._unread = unread
 
     def configure_optimizers(self) -> Any:
         optimizer, schedule = self._components()
@@ -178,7 +170,9 @@ class Training(L.LightningModule):
         return train_loader(self.corpus.train, start_step=self.global_step, seed=self.spec.seed, **self._shape())
 
     def val_dataloader(self) -> Any:
-        return val_loader(self.corpus.val, **self._shape())
+        loader = val_loader(self.corpus.val, **self._shape())
+        self.owners = loader.dataset.owners  # pyright: ignore[reportAttributeAccessIssue]
+        return loader
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         pack(checkpoint, self.spec)

@@ -141,6 +141,30 @@ class HalfStatistics(RMSNorm):
         return x * x.pow(2).mean(-1, keepdim=True).add(1e-6).rsqrt() * self.weight
 
 
+class HalfSums(RMSNorm):
+    """Sums squares by hand in the dtype that comes, and is careful from there on."""
+
+    def forward(self, x):
+        wide = torch.promote_types(x.dtype, torch.float32)
+        mean = (x * x).sum(-1, keepdim=True).to(wide) / x.shape[-1]
+        return x * (mean + 1e-6).rsqrt().to(x.dtype) * self.weight
+
+
+class HalfRoots(RMSNorm):
+    """Takes a root in the dtype that comes, in place."""
+
+    def forward(self, x):
+        wide = torch.promote_types(x.dtype, torch.float32)
+        return x / x.to(wide).pow(2).mean(-1, keepdim=True).to(x.dtype).add(1e-6).sqrt_() * self.weight
+
+
+class RoundsLogits(NextToken):
+    """Rounds logits to half precision, and computes the loss in float32."""
+
+    def nats(self, logits, targets, counted, smooth=False):
+        return super().nats(logits.to(torch.bfloat16), targets, counted, smooth)
+
+
 class Ascends(AdamW):
     """Steps the wrong way."""
 

@@ -140,6 +140,39 @@ class TakesNothingBack(GQA):
         return state
 
 
+class HidesWithTheLeast(GQA):
+    """No fault: hides with the least number of its dtype and casts that, as transformers' eager attention does."""
+
+    def look(self, q, k, v, ctx, span=None):
+        if not len(q):
+            return q.new_zeros(q.shape)
+        mask = self.sees(ctx.mask) if span is None else self.sees(ctx.mask).over(span)
+        q, k, v = (x.repeat_interleave(self.heads // x.shape[2], 2).transpose(1, 2) for x in (q, k, v))
+        scores = q @ k.transpose(2, 3) * self.scale  # (B, H, T, S)
+        hidden = ~mask.dense(q.shape[2], k.shape[2], q.device)
+        scores = scores + torch.zeros(hidden.shape, dtype=q.dtype).masked_fill(hidden, torch.finfo(q.dtype).min)
+        return (self.weigh(scores).to(q.dtype) @ v).transpose(1, 2)
+
+    @staticmethod
+    def weigh(scores):
+        return torch.softmax(scores, -1, dtype=torch.float32)
+
+
+class HalfSoftmax(HidesWithTheLeast):
+    """Has its softmax in the dtype that comes."""
+
+    @staticmethod
+    def weigh(scores):
+        return torch.softmax(scores, -1)
+
+
+class LeastAndPads(HidesWithTheLeast):
+    """The same, and ignores the padding mask."""
+
+    def forward(self, x, ctx):
+        return super().forward(x, replace(ctx, mask=replace(ctx.mask, real=None)))
+
+
 class Shifts(GLU):
     """Reads the token before, too."""
 

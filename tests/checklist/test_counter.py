@@ -5,7 +5,9 @@ import torch
 from torch.nn import functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from builder.checklist.probes.costs import Counter
+from builder.checklist.probes import specimen
+from builder.checklist.probes.costs import Counter, prove
+from builder.finding import Status
 
 A, M, N = torch.randn(2, 5, 6), torch.randn(6, 7), torch.randn(2, 6, 7)
 Q, K, V = torch.randn(2, 4, 5, 8), torch.randn(2, 2, 9, 8), torch.randn(2, 2, 9, 8)
@@ -44,6 +46,28 @@ def test_products_with_a_vector_count_where_torch_leaves_them_out():
         with Counter() as ours:
             product()
         assert ours.total == right
+
+
+@pytest.mark.parametrize(
+    ("equation", "flops"),
+    [("bti,bsi->bts", 2 * 2 * 5 * 5), ("...ti,...si", 2 * 2 * 5 * 5), ("bti,bti->bti", 0), ("bti,bti->bt", 2 * 2 * 5)],
+)
+def test_a_sum_over_a_single_number_counts_where_torch_leaves_it_out(equation, flops):
+    with Counter() as ours:
+        torch.einsum(equation, A[..., :1], A[..., 1:2])
+    assert ours.total == flops
+
+
+@pytest.mark.parametrize("attention", ["gqa", "mla"])
+def test_heads_as_wide_as_one_number_cost_what_they_state(run, attention):
+    """32 heads at width 32, where nothing turns pairs of numbers; and a cost that is stated half is still seen."""
+    widths = {"gqa": {}, "mla": {"kv_rank": 1, "d_head": 1, "d_rope": 2}}[attention]
+    slot = {"name": attention, "n_heads": 32, **widths}
+    scheme = {"name": "none" if attention == "gqa" else "rope"}
+    copy = specimen(run({"model.attention": slot, "model.position": scheme}).model)
+    assert next(prove(copy)).status is Status.PASS
+    copy.model.flops = lambda tokens: type(copy.model).flops(copy.model, tokens) - 1
+    assert next(prove(copy)).status is Status.FAIL
 
 
 def test_fused_attention_costs_its_two_products():

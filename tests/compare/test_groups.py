@@ -6,7 +6,8 @@ import pytest
 
 from builder import ArchlabError
 from builder.compare import CompareSpec
-from builder.compare.groups import CORPUS, group, shortened
+from builder.compare.apart import shortened
+from builder.compare.groups import CORPUS, group
 from builder.compare.reading import read
 from builder.compare.sources import gather
 from tests.compare.synthetic import write

@@ -1,6 +1,7 @@
 """The W&B report has the same table and verdicts; where it can't be made, it is said what is missing."""
 
 import json
+import re
 import sys
 
 import pytest
@@ -45,6 +46,10 @@ def test_without_a_login_it_says_so(found, logged_out):
         report.publish(found, "none", "ent/lab")
 
 
-def test_a_bar_in_a_name_breaks_no_table(found):
-    lines = report.configurations(found).splitlines()
-    assert len({line.count("|") for line in lines}) == 1 and len(lines) == 2 + 2
+def test_no_mark_in_a_value_breaks_the_table(tmp_path):
+    for place, name in enumerate(("a|b.txt", "*c*.txt")):
+        write(tmp_path / f"{place}", [2.0 + place], data__path=name)
+    head, _, *rows = report.configurations(compared(tmp_path)).splitlines()
+    cells = [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)] for line in (head, *rows)]
+    assert [line[1:4] for line in cells] == [["#", "path", "seeds"], ["1", r"a\|b.txt", "1"], ["2", r"\*c\*.txt", "1"]]
+    assert len({len(line) for line in cells}) == 1

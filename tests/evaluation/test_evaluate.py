@@ -16,6 +16,7 @@ from builder.data import cache_folder, prepare
 from builder.evaluation import evaluate
 from builder.evaluation.scores import COPY, FREQUENT, MODEL
 from builder.experiments.train import Stopped
+from builder.training.figures import names
 from recipes.evaluate import job
 from tests.tiny_run import checkpoint as read_checkpoint
 from tests.tiny_run import only_run, plant, resumed, rows, same, trained, without_probes
@@ -56,6 +57,8 @@ def test_the_figures_are_those_of_the_last_validation(run):
     found = evaluate(kept.spec, kept.model, prepare(kept.spec, cache=cache_folder()))
     last = {name: value for name, value in rows(run.path)[-1].items() if name.startswith("val/")}
     assert set(last) <= set(found.metrics) and "val/accuracy" in last
+    corpus = prepare(kept.spec, cache=cache_folder())
+    assert set(last) == {name for name in names(kept.spec, corpus) if name.startswith("val/")}
     assert {name: found.metrics[name] for name in last} == pytest.approx(last, rel=1e-5)
     with torch.no_grad():
         kept.model.embedding.weight.add_(1.0)
@@ -77,7 +80,11 @@ def test_what_the_command_says_and_keeps(run, capsys):
         palindromes = sum(example["source"] == example["wanted"] for example in kept["examples"])
         assert kept["scores"][COPY]["exact_match"] == pytest.approx(100 * palindromes / 7)
     assert call(f"run={run.path}", "checkpoint=last", "limit=2", "num_beams=2") == 0
-    assert re.search(r"2\s+validation\s+rows", capsys.readouterr().out)
+    assert re.search(r"last,\s+2\s+validation\s+rows", capsys.readouterr().out)
+    assert kept["chosen_by"] is None, "but for best"
+    assert call(f"run={run.path}", "limit=2") == 0
+    best = json.loads((run.path / "summary.json").read_text())["best"]
+    assert f"best (val/loss {best['val/loss']:g}, step {best['step']})" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_run_of_pairs_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):

@@ -9,10 +9,12 @@ from rich.console import Console
 from torch.nn.functional import cosine_similarity
 
 from builder import build, compose, load
+from builder.data.chat import DEFAULT, Chat
+from builder.data.templated import with_chat
 from builder.data.tokenizer.bytes import Bytes
 from builder.errors import ArchlabError
-from builder.experiments.verbs import answer, refuse, verb_of
-from builder.sections import SampleSpec
+from builder.experiments.verbs import answer, refuse, refuse_unread, verb_of
+from builder.sections import Message, SampleSpec
 
 SMALL = [
     *("trainer=cpu", "model.d_model=16", "model.n_layers=1", "model.attention.n_heads=2", "model.ffn.d_ff=32"),
@@ -117,3 +119,32 @@ def test_an_encoder_decoder_writes_what_it_makes_of_a_source():
     assert told == file.getvalue() and told.startswith("abc\n")
     written = ids[1 : ids.index(words.eos, 1)] if words.eos in ids[1:] else ids[1:]
     assert told == f"abc\n{words.decode(written)}\n"
+    spoken = with_chat(words, Chat(DEFAULT, {"eos_token": "<eos>"}, [*words.specials]))  # is for decoders
+    assert answer(model, spoken, SampleSpec(prompt="abc", temperature=0, max_new_tokens=3), Console(file=file)) == told
+    with pytest.raises(ArchlabError, match="raw: found true"):
+        refuse_unread(spec.model, spoken, compile=True, draft=None, raw=True)
+
+
+@pytest.mark.parametrize("verb", KINDS)
+def test_a_knob_that_nothing_reads_is_refused(verb):
+    model, words = load(compose([*SMALL, *KINDS[verb]])).model, Bytes(("mask",))
+    spoken = with_chat(words, Chat(DEFAULT, {"eos_token": "<eos>"}, [*words.specials]))
+    asked = {"compile": True, "draft": "outputs/main/other", "raw": True}
+    said = SampleSpec(prompt="a", messages=(Message(role="system", content="b"),))
+    refuse_unread(model, words, compile=False, draft=None, raw=False)
+    if verb == "go_on":
+        refuse_unread(model, spoken, **asked)
+        with pytest.raises(ArchlabError, match=r"(?s)^1 problem.*raw: found true.*nothing reads it.*fix: *raw=false"):
+            refuse_unread(model, words, **asked)
+        with pytest.raises(ArchlabError, match=r"prompt 29 "):  # 4 bytes, and 25 of the template
+            refuse(model, spoken, SampleSpec(prompt="x" * 4))
+    else:
+        told = (
+            r"(?s)^3 problems.*compile: found true.*compile=false.*draft: found 'outputs.*draft=null.*raw: found true"
+        )
+        with pytest.raises(ArchlabError, match=told):
+            refuse_unread(model, spoken, **asked)
+        refuse(model, spoken, SampleSpec(prompt="x" * 4))  # reads the text as it stands
+    for tokenizer in (words,) if verb == "go_on" else (words, spoken):
+        with pytest.raises(ArchlabError, match=r"(?s)messages: found 1 of them.*nothing reads them.*messages=\[\]"):
+            refuse(model, tokenizer, said)

@@ -189,3 +189,9 @@ def test_what_all_points_share_sets_none_apart(planned):
     assert [point.apart for point in made.points] == [("model.n_layers=1",), ("model.n_layers=2",)]
     assert all("seed=5" in point.overrides for point in made.points)
     json.dumps([point.apart for point in made.points])
+
+
+def test_what_callbacks_watch_is_judged_at_each_point(planned):
+    made = planned("callbacks.best.monitor=val/los,val/loss")
+    assert [point.status for point in made.points] == ["invalid", "planned"]
+    assert "fix: callbacks.best.monitor=val/loss" in made.points[0].reason

@@ -1,12 +1,20 @@
 """Searches: what Optuna asks for is judged, run and told; worse runs are ended; a search that stopped goes on."""
 
 import json
+from io import StringIO
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
+from rich.console import Console
 
 import builder.sweeps.launched
+from builder.errors import ConfigError
 from builder.sweeps import plan
 from builder.sweeps.locks import SWEEP, held
+from builder.sweeps.outcome import Outcome, render
+from builder.sweeps.search import Search
+from builder.sweeps.spec import SearchSpec
 from tests.sweeps.folders import statuses, sweeps
 from tests.tiny_run import checkpoint, rows, summary
 
@@ -34,9 +42,6 @@ def test_a_search_chooses_judges_and_tells(sweep, tmp_path):
 
 def test_a_run_that_is_worse_than_others_were_is_pruned(tmp_path):
     pytest.importorskip("optuna")
-    from builder.sweeps.search import Search
-    from builder.sweeps.spec import SearchSpec
-
     search = Search(SearchSpec(space={"seed": {"low": 0, "high": 99}}, trials=9, at_once=7, prune="median"), tmp_path)
     asked = search.ask()
     said = {}
@@ -85,3 +90,33 @@ def test_a_job_that_is_pruned_is_ended_with_its_checkpoint_and_the_others_run(sw
     assert code == 0 and statuses(folder) == ["pruned", "completed"], said
     assert summary(folder / "0")["reason"] == "worse" and 0 < checkpoint(folder / "0")["global_step"] < 100000
     assert sweep(f"sweep.resume={folder}", tiny=False)[0] == 0 and statuses(folder) == ["pruned", "completed"]
+
+
+def test_a_metric_that_no_run_logs_or_of_which_more_is_better_is_told(tmp_path):
+    pytest.importorskip("optuna")
+    space = {"seed": {"low": 0, "high": 99}}
+    with pytest.raises(ValidationError, match="more of this one is better"):
+        SearchSpec(space=space, metric="val/accuracy")
+    search = Search(SearchSpec(space=space, metric="val/los"), tmp_path)
+    ((number, _),) = search.ask()
+    (tmp_path / "0").mkdir()
+    (tmp_path / "0" / "metrics.jsonl").write_text('{"step": 4, "val/loss": 1.0}\n')
+    search.tell(number, "failed", tmp_path / "0")  # of which nothing can be told
+    with pytest.raises(ConfigError) as caught:
+        search.tell(number, "completed", tmp_path / "0")
+    (problem,) = caught.value.problems
+    assert problem.path == "sweep.search.metric" and "val/los" in problem.found and "job 0" in problem.found
+    assert problem.rule.endswith("step, val/loss") and problem.fix == "sweep.search.metric=val/loss"
+
+
+def test_the_best_job_is_the_highest_where_more_is_better():
+    def said(metric):
+        made = [
+            Outcome(job, (), "completed", "", None, {metric: value, "step": 4}) for job, value in ((0, 0.2), (1, 0.7))
+        ]
+        console = Console(record=True, width=200, file=StringIO())
+        console.print(render(Path("sweep"), made))
+        return console.export_text()
+
+    assert "lowest val/loss: 0.2 at step 4, job 0" in said("val/loss")
+    assert "highest val/accuracy: 0.7 at step 4, job 1" in said("val/accuracy")

@@ -11,6 +11,7 @@ import pytest
 
 from builder.cli import main
 from builder.compose import ROOT
+from builder.sweeps import gpus
 from recipes import train
 from tests.sweeps.folders import statuses, sweeps
 from tests.tiny_run import checkpoint, overrides, rows, same, summary
@@ -18,9 +19,15 @@ from tests.tiny_run import checkpoint, overrides, rows, same, summary
 FAULT = "callbacks.fault._target_=tests.sweeps.faulty.Fault"
 
 
-def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_path):
-    """And a point that is invalid, and one that is another's double: all are listed, with their reasons."""
-    code, said = sweep("seed=0,1,2,3,3,-1", FAULT, "callbacks.fault.raises=[1]", "callbacks.fault.dies=[2]")
+def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_path, monkeypatch):
+    """And a point that is invalid, and one that is another's double: all are listed, with their reasons.
+
+    One after the other, the jobs see the first GPU of two that aren't there: so does the one after a job that died.
+    """
+    monkeypatch.setattr(gpus, "visible", lambda: {"GPU-a": "a", "GPU-b": "b"})
+    monkeypatch.setattr(gpus.tempfile, "tempdir", str(tmp_path))
+    ends = ("callbacks.fault.raises=[1]", "callbacks.fault.dies=[2]")
+    code, said = sweep("seed=0,1,2,3,3,-1", FAULT, *ends, "trainer.accelerator=auto")
     (folder,) = sweeps(tmp_path)
     assert code == 1 and "Traceback" not in said
     assert statuses(folder) == ["completed", "failed", "failed", "completed", "duplicate", "invalid"]
@@ -30,6 +37,7 @@ def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_pa
         "Traceback" in (folder / "1" / "traceback.txt").read_text() and "_raise" in (folder / "1/log.txt").read_text()
     )
     assert "killed by SIGKILL" in summary(folder / "2")["reason"]
+    assert ["CUDA_VISIBLE_DEVICES=GPU-a\n" in (folder / f"{job}/log.txt").read_text() for job in range(4)] == [True] * 4
     for text in (
         "the third step fails",
         "killed by SIGKILL",

@@ -13,7 +13,6 @@ import torch.distributed as dist
 from rich.console import Console
 
 from builder.training.callbacks import checkpoint as callbacks
-from builder.training.callbacks import interrupt
 from builder.training.callbacks.interrupt import Interrupt, Interrupted, Preempted
 
 RANKS = 2
@@ -59,7 +58,7 @@ def trainer(rank: int) -> SimpleNamespace:
 def test_all_ranks_stop_after_the_same_step(tmp_path, monkeypatch, told, kind, name):
     def work(rank: int) -> str:
         saved, here = [], trainer(rank)
-        interrupt.save_last = lambda trainer, count: saved.append(trainer.global_step)
+        callbacks.save_last = lambda trainer, count: saved.append(trainer.global_step)
         with Interrupt(Console(quiet=True)) as callback:
             callback.on_train_start(here, None)
             for here.global_step in range(8):
@@ -72,7 +71,7 @@ def test_all_ranks_stop_after_the_same_step(tmp_path, monkeypatch, told, kind, n
                     os.kill(os.getpid(), told[rank])
         return "never asked"
 
-    monkeypatch.setattr(interrupt, "save_last", interrupt.save_last)
+    monkeypatch.setattr(callbacks, "save_last", callbacks.save_last)
     assert together(work, tmp_path) == [f"interrupted{name} after step 5; saved [5]"] * RANKS
 
 

@@ -8,8 +8,9 @@ import pytest
 
 from builder import compose, load
 from builder.errors import ArchlabError
-from builder.experiments.train import Stopped
-from tests.tiny_run import checkpoint, only_run, plant, resumed, rows, same, spec_of, summary, trained
+from builder.experiments.train import Refused, Stopped
+from builder.training.callbacks.watched import Unlogged
+from tests.tiny_run import checkpoint, only_run, plant, resumed, rows, same, summary, trained
 
 STOPPING = "callbacks=[default,early_stopping]"
 NEVER_BETTER = [  # the first of the validations, after steps 4, 8 and 12, is the best
@@ -58,8 +59,32 @@ def test_a_run_that_was_cut_short_stops_where_the_whole_one_does(tmp_path, monke
     assert summary(path)["reason"] == summary(whole)["reason"]
 
 
-def test_a_metric_that_is_not_logged_is_named(tmp_path):
-    with pytest.raises(RuntimeError, match="val/los`"):
+def test_a_metric_that_is_not_logged_is_refused_before_anything_is_written(tmp_path):
+    with pytest.raises(Refused, match=r"callbacks\.early_stopping\.monitor"):
         trained(tmp_path, STOPPING, "callbacks.early_stopping.monitor=val/los")
-    assert "val/los" in summary(only_run(tmp_path))["reason"]
-    assert spec_of(tmp_path, STOPPING).callbacks["early_stopping"]["monitor"] == "val/loss"
+    assert not list(tmp_path.glob("out/*"))
+
+
+@pytest.mark.parametrize("name", ["best", "early_stopping"])
+def test_a_metric_that_only_a_validation_shows_to_be_missing_costs_nothing(tmp_path, name):
+    """Another's callback may log anything: what is missing is told where the run validates first, and it can go on."""
+    other = "+callbacks.mine={_target_: lightning.pytorch.callbacks.Callback}"
+    folders = [tmp_path / "wrong", tmp_path / "right"]
+    for folder in folders:
+        folder.mkdir()
+    with pytest.raises(Unlogged) as caught:
+        trained(folders[0], STOPPING, other, f"callbacks.{name}.monitor=val/los")
+    told = str(caught.value)
+    assert (
+        told.startswith(f"callbacks.{name}.monitor: found val/los, ") and "train/loss, val/accuracy, val/bits" in told
+    )
+    assert f"write callbacks.{name}.monitor=val/loss (the checkpoint of step 4 is kept)" in told
+    path = only_run(folders[0])
+    said = summary(path)
+    assert (said["status"], said["reason"]) == ("failed", f"Unlogged: {told}")
+    assert checkpoint(path)["global_step"] == 4 and [row["step"] for row in rows(path) if "val/loss" in row] == [4]
+    config = path / "config.yaml"
+    config.write_text(config.read_text().replace("val/los\n", "val/loss\n"))
+    resumed(path)
+    whole = trained(folders[1], STOPPING, other).path
+    assert rows(path) == rows(whole) and all(same(checkpoint(path)[key], checkpoint(whole)[key]) for key in STATE[:4])

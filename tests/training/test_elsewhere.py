@@ -4,6 +4,8 @@ The device only pretends: its tensors have shapes and no numbers, so that an ope
 does one whose outcome the program would have to know, which on a GPU means to wait.
 """
 
+import multiprocessing
+import os
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -23,7 +25,6 @@ from builder.spec import RunSpec
 from builder.training.ranks import Ranks
 from builder.training.step import Step
 from builder.training.tallies import Tallies
-from tests.forked import in_ranks
 from tests.test_yaml import APART, BESIDE, BESIDE_OPTION, OPTIONS, REFUSED, filled  # noqa: F401  (a fixture)
 
 DEVICE = "elsewhere"
@@ -164,17 +165,27 @@ def overrides(case: tuple[str, str]) -> list[str]:
     return [*chosen, *(knob for choice in chosen for knob in DATA.get(choice, ()))]
 
 
+def work(configs: dict[tuple[str, str], dict[str, Any]], answers: Any) -> None:
+    """What happened to each of the cases and of the faults; ends the process, at whose end torch would look for the
+    device."""
+    torch.set_num_threads(1)
+    pretend()
+    found: dict[Any, dict[str, str]] = {name: {"fault": failed(broken, fault)} for name, fault in FAULTS.items()}
+    answers.put(found | {case: tried(load(config)) for case, config in configs.items()})
+    os._exit(0)
+
+
 @pytest.fixture(scope="module")
 def found(filled: Callable[[list[str]], Any]) -> dict[Any, dict[str, str]]:  # noqa: F811
-    """What happened to each of the cases and of the faults, in a process of its own that knows the device."""
-    specs = {case: load(filled(overrides(case))) for case in CASES}
-
-    def work(rank: int) -> dict[Any, dict[str, str]]:
-        pretend()
-        faults = {name: {"fault": failed(broken, fault)} for name, fault in FAULTS.items()}
-        return faults | {case: tried(spec) for case, spec in specs.items()}
-
-    return in_ranks(1, work)[0]
+    """The same, from a process of its own: where torch has gone backward before, it takes no further device."""
+    context = multiprocessing.get_context("spawn")
+    answers = context.SimpleQueue()
+    process = context.Process(target=work, args=({case: filled(overrides(case)) for case in CASES}, answers))
+    process.start()
+    while answers.empty() and process.is_alive():
+        process.join(0.1)
+    assert not answers.empty(), f"the process ended with {process.exitcode}"
+    return answers.get()
 
 
 @pytest.mark.parametrize("case", CASES, ids="=".join)

@@ -130,10 +130,12 @@ def test_padding_is_neither_seen_nor_counted(losses, fused):
 
 def test_validation_is_a_mean_over_targets(tmp_path, monkeypatch):
     spec, logged = spec_of(tmp_path), {}
-    corpus = SimpleNamespace(val_bytes_per_token=0.5)
+    corpus = SimpleNamespace(val_bytes_per_token=0.5, val=SimpleNamespace(parts=()))
     training = Training(spec, build(spec.model, seed=0), corpus)  # type: ignore[arg-type]
     monkeypatch.setattr(Training, "ranks", Ranks())
     monkeypatch.setattr(training, "log_dict", logged.update)
+
+    training.owners = [0]
 
     def validated(*batches):
         training.on_validation_epoch_start()

@@ -103,6 +103,7 @@ def test_ranks_count_together(training, batches):
 
 def test_validation_counts_nothing(training, batches):
     training.eval()
+    training.owners = [0]
     training.on_validation_epoch_start()
     training.validation_step(batches[0], 0)
     training.tallies.settle(alone)

@@ -5,7 +5,9 @@ A probe is `prove(specimen) -> findings`; each has a test that plants the fault 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -15,6 +17,8 @@ from builder.components.router import Router
 from builder.model.assemble import assemble
 from builder.model.language_model import LanguageModel, Output
 from builder.spec import ModelSpec
+
+from .range import InRange
 
 LENGTH = 10
 """Tokens that a probe reads."""
@@ -39,6 +43,14 @@ class Specimen:
     def rivals(self) -> list[str]:
         """The names of the routers for whose experts the rows of a pass compete."""
         return [name for name, part in self.model.named_modules() if isinstance(part, Router) and part.rows_compete]
+
+    @cached_property
+    @torch.no_grad()
+    def overflows(self) -> bool:
+        """Whether it writes numbers of float64 that float32 hasn't, and casts them to that."""
+        with InRange() as within, suppress(Exception):  # what it raises, its probes tell
+            self.model(self.tokens, **self.beside())
+        return within.met
 
     def out(self, output: Output) -> torch.Tensor:
         """What an output says at each position, (B, T, ...): logits, or hidden states where the head gives none."""

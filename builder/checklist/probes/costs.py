@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from builder.components.attention import Attention
@@ -78,13 +79,23 @@ def _tensors(held: Any, met: set[int]) -> Iterator[Tensor]:
 class Counter(TorchDispatchMode):
     """Counts two FLOPs for each multiply-add of the products that run on the CPU while it is entered.
 
-    It stands where all ways of writing a product have become one of a few. torch's own FLOP counter stands there too,
-    but importing it costs more than the whole check.
+    It stands where all ways of writing a product have become one of a few, but for an `einsum` that sums over a single
+    number: of that, torch makes an element-wise product. torch's own FLOP counter stands there too, but importing it
+    costs more than the whole check.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.total = 0
+        self._sums = _Sums(self)
+
+    def __enter__(self) -> Any:
+        self._sums.__enter__()
+        return super().__enter__()
+
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        self._sums.__exit__(*raised)
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -95,6 +106,28 @@ class Counter(TorchDispatchMode):
         if func.overloadpacket in _COSTS:
             self.total += _COSTS[func.overloadpacket](out, *args)
         return out
+
+
+class _Sums(TorchFunctionMode):
+    """Adds to a count each `einsum` of two tensors that sums over what they share and came to no product."""
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__()
+        self._counter = counter
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        before = self._counter.total
+        out = func(*args, **(kwargs or {}))
+        if func is torch.functional.einsum and self._counter.total == before and _sums(args[0]):
+            self._counter.total += 2 * out.numel()
+        return out
+
+
+def _sums(equation: Any) -> bool:
+    """Whether two tensors share an axis in it that the result doesn't have."""
+    told, _, kept = str(equation).partition("->")
+    terms = [set(term) - set(" .") for term in told.split(",")]
+    return len(terms) == 2 and not (terms[0] & terms[1]) <= set(kept)
 
 
 def _product(out: Tensor, a: Tensor, b: Tensor, *_: Any) -> int:

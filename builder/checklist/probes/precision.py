@@ -21,44 +21,61 @@ from . import LENGTH
 from .lesson import Lesson
 
 _RULE = "angles, softmaxes, statistics, decays, sums along a sequence and the loss are computed in float32"
+_PLAIN = "where nothing asks for half precision, nothing is rounded to it"
 _FAR = 1000
 _ROUNDED = 0.03
 """What the rounding of bfloat16, a part in 256, may change of a vector that is turned or moved, in several steps."""
-_ATEN = torch.ops.aten
+_HALF = (torch.bfloat16, torch.float16)
 _KEEN = {
-    "angles": (_ATEN.sin, _ATEN.cos),
-    "a softmax": (_ATEN._softmax, _ATEN._log_softmax, _ATEN.logsumexp),
-    "statistics": (_ATEN.mean, _ATEN.var, _ATEN.var_mean, _ATEN.std, _ATEN.rsqrt, _ATEN.linalg_vector_norm),
-    "decays": (_ATEN.exp, _ATEN.exp2, _ATEN.expm1, _ATEN.log, _ATEN.log1p),
-    "sums along a sequence": (_ATEN.cumsum, _ATEN.cumprod, _ATEN.logcumsumexp),
+    "angles": ("sin", "cos"),
+    "a softmax": ("_softmax", "_log_softmax", "logsumexp"),
+    "statistics": ("mean", "var", "var_mean", "std", "sqrt", "rsqrt", "linalg_vector_norm"),
+    "decays": ("exp", "exp2", "expm1", "log", "log1p"),
+    "sums along a sequence": ("cumsum", "cumprod", "logcumsumexp"),
 }
-"""What loses its meaning in bfloat16, whose numbers are a part in 256 apart: by what it is made for."""
+"""What loses its meaning in bfloat16, whose numbers are a part in 256 apart: by what it is made for. An operation in
+place is the same one."""
 _WHAT = {op: what for what, ops in _KEEN.items() for op in ops}
+_SUMS = ("sum", "mean")
 
 
 def prove(lesson: Lesson) -> Iterator[Finding]:
-    """A forward pass and its loss with weights in bfloat16, and with float32 weights under autocast; then each position
-    scheme far from the start, where numbers of bfloat16 are a whole turn apart."""
+    """A forward pass and its loss with weights in bfloat16, with float32 weights under autocast, and with these alone;
+    and each position scheme far from the start, where numbers of bfloat16 are a whole turn apart."""
     yield from _far(lesson)
-    found: dict[tuple[str, str], None] = {}
-    looked = 0
-    for cast in (True, False):
-        model = copy.deepcopy(lesson.model).to(torch.bfloat16 if cast else torch.float32).train()
-        names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
-        with torch.random.fork_rng([]), torch.no_grad():
-            torch.manual_seed(0)
-            with Looking(names) as looking, nullcontext() if cast else torch.autocast("cpu", torch.bfloat16):
-                lesson.loss(model, lesson.tasks[0])
-        looked += looking.looked
-        found |= dict.fromkeys(looking.found)
-    if not found:
-        what = f"{looked} operations that need float32 have it, with weights in bfloat16 and under autocast"
+    cast, mixed, plain = (_looked(lesson, *how) for how in ((True, False), (False, True), (False, False)))
+    if not (cast.found or mixed.found or plain.rounded):
+        what = (
+            f"{cast.looked + mixed.looked} operations that need float32 have it, with weights in bfloat16 and under "
+            "autocast"
+        )
         yield Finding(Status.PASS, 4, "trainer.precision", what, f"proven: {_RULE}")
+    for path, what in _told(lesson, [*cast.found, *mixed.found]):
+        yield _judged(lesson, path, what, "a component that casts there")
+    for path, what in _told(lesson, plain.rounded):
+        status, rule = (
+            (Status.WARN, f"{_PLAIN}: it would matter in float32") if _halved(lesson) else (Status.FAIL, _PLAIN)
+        )
+        yield Finding(status, 4, path, what, rule, "a component that keeps the dtype it is given")
+
+
+def _looked(lesson: Lesson, cast: bool, mixed: bool) -> Looking:
+    """A forward pass and its loss, looked at: with weights that are `cast` to bfloat16, or under autocast (`mixed`)."""
+    model = copy.deepcopy(lesson.model).to(torch.bfloat16 if cast else torch.float32).train()
+    names: dict[nn.Module, str] = {module: name for name, module in model.named_modules()}
+    with torch.random.fork_rng([]), torch.no_grad():
+        torch.manual_seed(0)
+        with Looking(names) as looking, torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext():
+            lesson.loss(model, lesson.tasks[0])
+    return looking
+
+
+def _told(lesson: Lesson, found: list[tuple[str, str]]) -> list[tuple[str, str]]:
+    """(path, what was found at its first place) of what was found at (place, what), each once."""
     told: dict[tuple[str, str], str] = {}
     for place, what in found:
         told.setdefault((path_of(lesson.model.spec, place) if place else "objective", what), place or "the loss")
-    for (path, what), place in told.items():
-        yield _judged(lesson, path, f"{what} at {place}", "a component that casts there")
+    return [(path, f"{what} at {place}") for (path, what), place in told.items()]
 
 
 @torch.no_grad()
@@ -81,10 +98,15 @@ def _far(lesson: Lesson) -> Iterator[Finding]:
 
 def _judged(lesson: Lesson, path: str, found: str, other: str) -> Finding:
     """What fails in a run of half precision, and would in others."""
-    if "16" in str(lesson.run.trainer.get("precision", "")):
+    if _halved(lesson):
         return Finding(Status.FAIL, 4, path, found, _RULE, f"trainer.precision=32-true, or {other}")
     rule = f"{_RULE}: it would matter with trainer.precision=bf16-mixed"
     return Finding(Status.WARN, 4, path, found, rule, other)
+
+
+def _halved(lesson: Lesson) -> bool:
+    """Whether the run asks for half precision."""
+    return "16" in str(lesson.run.trainer.get("precision", ""))
 
 
 def _asked(lesson: Lesson, scheme: Position) -> dict[str, Tensor]:
@@ -108,26 +130,41 @@ def _asked(lesson: Lesson, scheme: Position) -> dict[str, Tensor]:
 
 
 class Looking(TorchDispatchMode):
-    """Counts the operations that need float32, and keeps the place of each that computes in half precision."""
+    """Counts the operations that need float32, and keeps (place, what) of each that computes in half precision; and of
+    each that gives half precision though it was given none, in `rounded`.
+    """
 
     def __init__(self, names: dict[nn.Module, str]) -> None:
         super().__init__()
         self._names = names
+        self._squares: dict[int, Tensor] = {}  # by storage: none is freed while it is looked for
         self.looked = 0
         self.found: list[tuple[str, str]] = []
+        self.rounded: list[tuple[str, str]] = []
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         return False
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        what = _WHAT.get(func.overloadpacket)
-        if what is not None and isinstance(args[0], Tensor) and args[0].is_floating_point():
-            self.looked += 1
-            if args[0].dtype in (torch.bfloat16, torch.float16):
-                name = str(args[0].dtype).removeprefix("torch.")
-                self.found.append((self._place(), f"{what} in {name} ({func.overloadpacket.__name__})"))
-        return func(*args, **(kwargs or {}))
+        out, first, name = func(*args, **(kwargs or {})), args[0] if args else None, _name(func)
+        if isinstance(first, Tensor) and first.is_floating_point():
+            half = first.dtype in _HALF
+            if (what := self._keen(name, first)) is not None:
+                self.looked += 1
+                if half:
+                    self.found.append((self._place(), f"{what} in {_told_dtype(first)} ({name})"))
+            if half and _squares(name, args):
+                self._squares[out.untyped_storage()._cdata] = out
+            if not half and isinstance(out, Tensor) and out.dtype in _HALF:
+                self.rounded.append((self._place(), f"rounded to {_told_dtype(out)} ({name})"))
+        return out
+
+    def _keen(self, name: str, first: Tensor) -> str | None:
+        """What an operation is made for, if it needs float32: a sum does where it is one of squares."""
+        if name in _SUMS and first.untyped_storage()._cdata in self._squares:
+            return "statistics"
+        return _WHAT.get(name)
 
     def _place(self) -> str:
         """The name of the innermost module that is being called, "" where none is."""
@@ -138,3 +175,18 @@ class Looking(TorchDispatchMode):
                 return self._names[module]
             frame = frame.f_back
         return ""
+
+
+def _name(func: Any) -> str:
+    return func.overloadpacket.__name__.removesuffix("_")
+
+
+def _told_dtype(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _squares(op: str, args: Any) -> bool:
+    """Whether an operation squares what it is given."""
+    if op == "pow":
+        return not isinstance(args[1], Tensor) and args[1] == 2
+    return op == "mul" and args[0] is args[1]

@@ -52,7 +52,7 @@ class T5(Position):
             return self
 
         def shrink(self, site: Site) -> Self:
-            small = {"n_buckets": min(self.n_buckets, 8), "max_distance": min(self.max_distance, 16)}
+            small = {"n_buckets": min(self.n_buckets, 8), "max_distance": min(self.max_distance, 8)}
             return self.model_copy(update=small)
 
     def __init__(self, config: T5.Config, site: Site):

@@ -92,7 +92,7 @@ class GatedDelta(SSM):
         def shrink(self, site: Site) -> Self:
             keys = min(self.key_heads, 2)
             heads = keys * min(self.n_heads // self.key_heads, 2)
-            small = {"n_heads": heads, "n_key_heads": self.n_key_heads and keys}
+            small = {"n_heads": heads, "n_key_heads": self.n_key_heads and keys, "d_conv": min(self.d_conv, 4)}
             widths = {key: (value := getattr(self, key)) and min(value, 8) for key in ("d_key", "d_value")}
             return self.model_copy(update=small | widths | {"norm": self.norm and self.norm.shrink(site)})
 

@@ -83,7 +83,8 @@ class Mamba(SSM):
 
         def shrink(self, site: Site) -> Self:
             small = {"d_inner": self.d_inner and 48, "dt_rank": self.dt_rank and 3, "d_state": min(self.d_state, 5)}
-            return self.model_copy(update=small | {"norm": self.norm and self.norm.shrink(site)})
+            norm = self.norm and self.norm.shrink(site)
+            return self.model_copy(update=small | {"d_conv": min(self.d_conv, 4), "norm": norm})
 
     roles = {"a_log": "own", "d": "own"}
 

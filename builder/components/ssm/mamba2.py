@@ -99,7 +99,8 @@ class Mamba2(SSM):
         def shrink(self, site: Site) -> Self:
             groups, width = min(self.n_groups, 2), min(self.d_head, 8)
             small = {"d_inner": self.d_inner and 2 * groups * width, "n_groups": groups, "d_head": width}
-            return self.model_copy(update=small | {"d_state": min(self.d_state, 5), "chunk": min(self.chunk, 4)})
+            lengths = {"d_conv": min(self.d_conv, 4), "chunk": min(self.chunk, 4)}
+            return self.model_copy(update=small | lengths | {"d_state": min(self.d_state, 5)})
 
     roles = {"a_log": "own", "d": "own"}
 

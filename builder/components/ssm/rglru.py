@@ -75,7 +75,8 @@ class RGLRU(SSM):
 
         def shrink(self, site: Site) -> Self:
             blocks = min(self.n_blocks, 2)
-            return self.model_copy(update={"n_blocks": blocks, "d_inner": self.d_inner and 12 * blocks})
+            small = {"n_blocks": blocks, "d_inner": self.d_inner and 12 * blocks}
+            return self.model_copy(update=small | {"d_conv": min(self.d_conv, 4)})
 
     roles = {"decay": "own"}
 

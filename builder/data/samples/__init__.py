@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -46,6 +47,8 @@ class Samples(ABC):
     """
 
     pad: int
+    parts: Sequence[str] = ()
+    """The names of the sources that rows are of, where a validation tells them apart."""
 
     @abstractmethod
     def picks(self, seed: int, step: int, batch: int) -> Tensor:
@@ -54,6 +57,10 @@ class Samples(ABC):
     @abstractmethod
     def every(self) -> Tensor:
         """Each row once, in the order of validation: (N,) int64."""
+
+    def part_of(self, picks: Tensor) -> Tensor:
+        """Which of `parts` each of these rows is of: (B,) int64."""
+        return torch.zeros_like(picks)
 
     @abstractmethod
     def rows(self, picks: Tensor, mine: slice = slice(None)) -> Batch:

@@ -22,11 +22,13 @@ class Mixed(Samples):
     of sources, plus the number of its own.
 
     Which source row k = step * batch + row is of hangs on the seed and k alone, and so does which of its rows: each
-    source is read in its own order, epoch after epoch, however fast. In validation one source follows another.
+    source is read in its own order, epoch after epoch, however fast. In validation the first rows, however many, are of
+    each source in its share. `names`: what the sources are called.
     """
 
-    def __init__(self, sources: Sequence[Samples], weights: Sequence[float]):
-        self.sources, self.weights, self.pad = sources, weights, sources[0].pad
+    def __init__(self, sources: Sequence[Samples], weights: Sequence[float], names: Sequence[str] = ()):
+        self.sources, self.weights, self.parts = sources, weights, tuple(names)
+        self.pad = sources[0].pad
         self.quotas = torch.tensor(shares(weights))  # (S,)
         self.owners = torch.arange(len(sources)).repeat_interleave(self.quotas)  # (BLOCK,)
 
@@ -62,10 +64,15 @@ class Mixed(Samples):
 
     def every(self) -> Tensor:
         count = len(self.sources)
-        return torch.cat([samples.every() * count + source for source, samples in enumerate(self.sources)])
+        each = [samples.every() * count + source for source, samples in enumerate(self.sources)]
+        place = torch.cat([(torch.arange(len(rows)).double() + 0.5) / len(rows) for rows in each])  # (N,), from 0 to 1
+        return torch.cat(each)[place.argsort(stable=True)]
+
+    def part_of(self, picks: Tensor) -> Tensor:
+        return picks % len(self.sources)
 
     def rows(self, picks: Tensor, mine: slice = slice(None)) -> Batch:
-        owners = picks % len(self.sources)
+        owners = self.part_of(picks)
         parts = []
         for source in owners.unique().tolist():
             here = (owners == source).nonzero().flatten()
@@ -73,7 +80,7 @@ class Mixed(Samples):
         return {key: value[mine] for key, value in _joined(parts, len(picks), self.pad).items()}
 
     def at(self, length: int) -> Mixed:
-        return Mixed([samples.at(length) for samples in self.sources], self.weights)
+        return Mixed([samples.at(length) for samples in self.sources], self.weights, self.parts)
 
     @property
     def largest_id(self) -> int:

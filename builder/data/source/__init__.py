@@ -36,6 +36,11 @@ class Source(component.Component, ABC):
             """What the batches hold."""
             return self.component.kinds[0]
 
+        @property
+        def parts(self) -> tuple[str, ...]:
+            """The names of the sources that a validation tells apart; () where there is but this one."""
+            return ()
+
     def __init__(self, config: Any):
         self.config = config
 

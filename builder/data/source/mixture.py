@@ -19,6 +19,7 @@ from ..corpus import Corpus
 from ..digest import digest
 from ..samples import Shape
 from ..samples.mixed import BLOCK, Mixed, shares
+from ..templated import chat_of, with_chat
 from . import Source, TaskSource
 
 
@@ -26,8 +27,8 @@ from . import Source, TaskSource
 class Mixture(Source):
     """Rows of text sources in proportion to their weights, each source in its own order and layout, over and over.
 
-    Each holds out its own share for validation, which reads every held-out row of every source once. A tokenizer that
-    trains sees the training texts of all of them, each once.
+    Each holds out its own share for validation, which reads every held-out row of every source once and tells the loss
+    of each apart. A tokenizer that trains sees the training texts of all of them, each once.
     """
 
     kinds = ("text",)
@@ -38,6 +39,10 @@ class Mixture(Source):
 
         sources: Annotated[dict[str, Annotated[component.Config, Room("data")]], Field(min_length=1)]
         weights: dict[str, PositiveFloat] = Field(default_factory=dict)
+
+        @property
+        def parts(self) -> tuple[str, ...]:
+            return tuple(self.sources)
 
         @property
         def weighed(self) -> list[float]:
@@ -74,11 +79,14 @@ class Mixture(Source):
         made = tokenizer.component.prepare(tokenizer, heard, cache)
         corpora = self._each(lambda source: source.corpus(_Ready(tokenizer, made), shape, cache))
         train, val = (
-            Mixed([getattr(corpus, side) for corpus in corpora], self.config.weighed) for side in ("train", "val")
+            Mixed([getattr(corpus, side) for corpus in corpora], self.config.weighed, self.config.parts)
+            for side in ("train", "val")
         )
         told = [f"{name} {weight}" for name, weight in zip(self.config.sources, self.config.weighed, strict=True)]
         mark = digest([*told, *(corpus.fingerprint for corpus in corpora)])
         first = tuple(text for corpus in corpora for text in corpus.opening)
+        spoken = {chat.template: chat for corpus in corpora if (chat := chat_of(corpus.tokenizer)) is not None}
+        made = with_chat(made, *spoken.values()) if len(spoken) == 1 else made
         return Corpus(made, train, val, mark, val_bytes_per_token=_bytes_per_token(corpora), opening=first)
 
     def _each(self, ask: Callable[[Source], Any]) -> list[Any]:

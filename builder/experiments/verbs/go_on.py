@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from builder.data.tokenizer import Tokenizer
-from builder.experiments.sample import request, sample
+from builder.experiments.sample import Proposals, request, sample
 from builder.model.language_model import LanguageModel
 from builder.sections import SampleSpec
 
@@ -18,7 +18,13 @@ def refuse(tokenizer: Tokenizer, spec: SampleSpec, longest: int) -> None:
 
 
 def answer(
-    model: LanguageModel, tokenizer: Tokenizer, spec: SampleSpec, console: Console, labels: Sequence[str]
+    model: LanguageModel,
+    tokenizer: Tokenizer,
+    spec: SampleSpec,
+    console: Console,
+    labels: Sequence[str],
+    proposals: Proposals | None = None,
+    compile: bool = False,
 ) -> str:
     """The prompt and what follows, or the source and the target."""
-    return sample(model, tokenizer, spec, console)
+    return sample(model, tokenizer, spec, console, proposals, compile)

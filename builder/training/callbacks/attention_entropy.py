@@ -18,6 +18,8 @@ class AttentionEntropy(L.Callback):
     the first rank; a model that is divided over ranks isn't looked into.
     """
 
+    logs = ()  # nothing that a callback can watch
+
     @torch.no_grad()
     def on_validation_end(self, trainer: L.Trainer, module: Training) -> None:
         if not trainer.is_global_zero or module.device_mesh is not None or trainer.sanity_checking:

@@ -41,7 +41,7 @@ class AttentionMaps(L.Callback):
         try:
             with module.averages.deployed(model), torch.no_grad():
                 model.eval()
-                title = f" after step {module.global_step}"
-                return write(model, module.corpus.tokenizer, module.spec.sample.prompt, folder / FOLDER, title)
+                asked, title = module.spec.sample, f" after step {module.global_step}"
+                return write(model, module.corpus.tokenizer, asked.prompt, folder / FOLDER, title, asked.before)
         finally:
             model.train(training)

@@ -23,6 +23,8 @@ class Last(L.Callback):
     passed among several ranks, which all write then.
     """
 
+    logs = ()
+
     def __init__(self, every_n_steps: int | None = None, every_n_minutes: float | None = None, keep: int = 2):
         self.every_n_steps, self.every_n_minutes, self.keep = every_n_steps, every_n_minutes, keep
         if problems := list(_unusable(every_n_steps, every_n_minutes, keep)):
@@ -92,6 +94,12 @@ def save_last(trainer: L.Trainer, count: int) -> None:
     save(trainer, named(trainer.global_step))
     if trainer.is_global_zero:
         keep(RunFolder(trainer.default_root_dir), trainer.global_step, count)
+
+
+def save_now(trainer: L.Trainer) -> None:
+    """Writes the checkpoint of this step as the callback that keeps them has it; without one, it alone is kept."""
+    last = next((callback for callback in trainer.callbacks if isinstance(callback, Last)), None)  # type: ignore[attr-defined]
+    save_last(trainer, 1) if last is None else last.save(trainer)
 
 
 def save(trainer: L.Trainer, name: str) -> None:

@@ -25,6 +25,8 @@ class DeployLength(L.Callback):
     the square of the length.
     """
 
+    logs = (METRIC,)
+
     def on_validation_epoch_end(self, trainer: L.Trainer, module: Training) -> None:
         # Lightning asks callbacks before the module, which still holds the weights that are deployed.
         total, targets = module.ranks.sum(torch.stack(list(_sums(trainer, module))).double().sum(0))

@@ -10,7 +10,7 @@ import lightning as L
 from rich.console import Console
 
 from .agreement import Highest
-from .checkpoint import Last, save_last
+from .checkpoint import save_now
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 """In order of weight: where ranks got different ones, the last counts."""
@@ -56,7 +56,7 @@ class Interrupt(L.Callback):
         asked = self._among_ranks(trainer, self._asked)
         if not asked:
             return
-        _save(trainer)  # the step before is complete: logged, and validated where that was due
+        save_now(trainer)  # the step before is complete: logged, and validated where that was due
         number = _SIGNALS[asked - 1]
         by = "" if number == signal.SIGINT else f" by {number.name}"
         kind = Preempted if number == signal.SIGUSR1 else Interrupted
@@ -69,9 +69,3 @@ class Interrupt(L.Callback):
         self._asked = max(self._asked, _SIGNALS.index(signal.Signals(number)) + 1)
         if not again:
             self.console.print("\nstopping after this step; another Ctrl-C stops at once", highlight=False)
-
-
-def _save(trainer: L.Trainer) -> None:
-    """The checkpoint of this step, as the callback that keeps them has it; without one it is the only one kept."""
-    last = next((callback for callback in trainer.callbacks if isinstance(callback, Last)), None)  # type: ignore[attr-defined]
-    save_last(trainer, 1) if last is None else last.save(trainer)

@@ -84,6 +84,7 @@ class Objective(Component):
     kinds       the kinds of model it trains, and `gives`, the heads: what these give
     prefix      whether the model must have a prefix
     specials    special tokens that it writes into batches, by name
+    figures     what `metrics` says, by name
     together    whether the loss of a row depends on the others, so that a batch can't be computed in parts
     language    whether a target is a token of a text, so that exp(loss) is a perplexity
     """
@@ -93,12 +94,18 @@ class Objective(Component):
     kinds: ClassVar[tuple[str, ...]] = ("decoder",)
     gives: ClassVar[tuple[str, ...]] = ("tokens",)
     prefix: ClassVar[bool] = False
+    figures: ClassVar[tuple[str, ...]] = ("accuracy",)
     together: ClassVar[bool] = False
     language: ClassVar[bool] = True
     attention_mask: str
     """In a few words, what a position may see: for the checklist."""
     loss_mask: str
     """In a few words, what is counted: for the checklist."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "metrics" in cls.__dict__ and "figures" not in cls.__dict__:
+            raise TypeError(f"{cls.__name__}: figures isn't stated, and has the names of what its metrics says")
 
     def __init__(self, config: Any):
         self.config = config

@@ -23,6 +23,7 @@ class Classification(Objective):
     reads = ("labelled", "tagged")
     kinds = ("encoder", "decoder")
     gives = ("classes", "token_classes")
+    figures = ("accuracy", "f1")
     language = False
     attention_mask = "every real token that the model's kind lets a position see"
     loss_mask = "every label is counted, once; padding has none"
