@@ -31,9 +31,9 @@ class Run:
 def load_run(path: str | Path, checkpoint: str = "best") -> Run:
     """The run in a folder, its model in eval mode with what a checkpoint deploys: `best`, `last` or `step-<number>`.
 
-    `best` is that of the metric which callbacks.best.monitor names. Those weights are those of its average where the
-    run keeps one (`ema`, or an optimizer without a schedule). Raises ArchlabError when there is no such run or
-    checkpoint, or one is damaged or belongs to another config.
+    Those weights are those of its average where the run keeps one (`ema`, or an optimizer without a schedule); `best`
+    is of the step that callbacks.best.monitor was best at. Raises ArchlabError when there is no such run or checkpoint,
+    or one is damaged or belongs to another config.
     """
     from builder.training.checkpoint import belongs, read  # imports lightning, which generation alone doesn't need
 
