@@ -110,6 +110,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_nothing_runs_twice(sweep, tm
     assert code == 0 and "job 0 of" not in said  # nothing is left
 
 
+@pytest.mark.turns(2)
 def test_ctrl_c_ends_the_sweep_and_leaves_a_checkpoint(tmp_path):
     many = ("seed=0,1", "trainer.max_steps=100000", "trainer.val_check_interval=100000")
     running = command(tmp_path, *many)
@@ -122,6 +123,7 @@ def test_ctrl_c_ends_the_sweep_and_leaves_a_checkpoint(tmp_path):
     assert "Traceback" not in (tmp_path / "said").read_text()
 
 
+@pytest.mark.turns(2)
 def test_a_job_that_another_process_runs_is_left_to_it(sweep, tmp_path):
     running = command(tmp_path, "seed=0", FAULT, "callbacks.fault.hangs=[0]")
     until(lambda: list(tmp_path.glob("out/main/*/0/metrics.jsonl")))
@@ -133,6 +135,7 @@ def test_a_job_that_another_process_runs_is_left_to_it(sweep, tmp_path):
     os.killpg(running.pid, signal.SIGKILL)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("whom", ["sweep", "group"])
 def test_sigterm_ends_the_sweep_and_leaves_a_checkpoint(whom, tmp_path):
     many = ("seed=0,1", "trainer.max_steps=100000", "trainer.val_check_interval=100000")
@@ -145,6 +148,7 @@ def test_sigterm_ends_the_sweep_and_leaves_a_checkpoint(whom, tmp_path):
     assert checkpoint(folder / "0")["global_step"] > 0
 
 
+@pytest.mark.turns(2)
 def test_a_job_that_is_told_to_end_ends_alone(tmp_path):
     many = ("seed=0,1", "trainer.val_check_interval=100000", "trainer.max_steps=100000")
     running = command(tmp_path, *many, "callbacks.last.every_n_steps=100000")
@@ -161,6 +165,7 @@ def test_a_job_that_is_told_to_end_ends_alone(tmp_path):
     assert running.wait(60) == 130 and statuses(folder) == ["interrupted", "interrupted"]
 
 
+@pytest.mark.turns(2)
 def test_a_folder_is_one_sweeps(tmp_path):
     """Two that name the same one: the second is refused before it has planned anything."""
     place = f"hydra.sweep.dir={tmp_path}/out/main/same"
@@ -184,6 +189,7 @@ def test_a_run_in_the_place_of_another_is_told(sweep, tmp_path):
     assert code == 1 and "holds another run" in " ".join(text.split())
 
 
+@pytest.mark.turns(2)
 def test_two_sweeps_at_once_do_not_mix(tmp_path):
     both = [command(tmp_path, "seed=0,1"), command(tmp_path, "seed=2,3")]
     assert [each.wait(120) for each in both] == [0, 0]

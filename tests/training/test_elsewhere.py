@@ -9,6 +9,7 @@ import os
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from multiprocessing.connection import Connection
 from typing import Any
 
 import pytest
@@ -165,35 +166,49 @@ def overrides(case: tuple[str, str]) -> list[str]:
     return [*chosen, *(knob for choice in chosen for knob in DATA.get(choice, ()))]
 
 
-def work(configs: dict[tuple[str, str], dict[str, Any]], answers: Any) -> None:
-    """What happened to each of the cases and of the faults; ends the process, at whose end torch would look for the
-    device."""
+def work(asked: Connection) -> None:
+    """Says what happened to the faults, and then to each config that it is asked about; ends the process by force,
+    since torch would look for the device."""
     torch.set_num_threads(1)
     pretend()
-    found: dict[Any, dict[str, str]] = {name: {"fault": failed(broken, fault)} for name, fault in FAULTS.items()}
-    answers.put(found | {case: tried(load(config)) for case, config in configs.items()})
+    asked.send({name: failed(broken, fault) for name, fault in FAULTS.items()})
+    while (config := asked.recv()) is not None:
+        asked.send(tried(load(config)))
     os._exit(0)
 
 
 @pytest.fixture(scope="module")
-def found(filled: Callable[[list[str]], Any]) -> dict[Any, dict[str, str]]:  # noqa: F811
-    """The same, from a process of its own: where torch has gone backward before, it takes no further device."""
+def there_is() -> Iterator[Connection]:
+    """A process of its own that knows the device: where torch has gone backward before, it takes no further one."""
     context = multiprocessing.get_context("spawn")
-    answers = context.SimpleQueue()
-    process = context.Process(target=work, args=({case: filled(overrides(case)) for case in CASES}, answers))
+    here, end = context.Pipe()
+    process = context.Process(target=work, args=(end,))
     process.start()
-    while answers.empty() and process.is_alive():
-        process.join(0.1)
-    assert not answers.empty(), f"the process ended with {process.exitcode}"
-    return answers.get()
+    end.close()  # so that its death is heard
+    yield here
+    here.send(None)
+    process.join()
 
 
+@pytest.fixture(scope="module")
+def faults(there_is: Connection) -> dict[str, str]:
+    """What happened to each of the faults."""
+    return there_is.recv()
+
+
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("case", CASES, ids="=".join)
-def test_a_run_is_at_home_on_any_device(case: tuple[str, str], found: dict[Any, dict[str, str]]):
-    for what, error in found[case].items():
+def test_a_run_is_at_home_on_any_device(
+    case: tuple[str, str],
+    there_is: Connection,
+    faults: dict[str, str],
+    filled: Callable[[list[str]], Any],  # noqa: F811
+):
+    there_is.send(filled(overrides(case)))
+    for what, error in there_is.recv().items():
         assert any(word in error for word in WAITS[case]) if case in WAITS else not error, f"{what}: {error}"
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_is_not_is_seen(fault: str, found: dict[Any, dict[str, str]]):
-    assert found[fault]["fault"]
+def test_what_is_not_is_seen(fault: str, faults: dict[str, str]):
+    assert faults[fault]
