@@ -17,6 +17,7 @@ from builder.training.objective import Objective, Task
 
 Owed = Callable[[Task], tuple[Tensor, Any]]
 """(summed nats, what is added to their mean) of a training batch."""
+Heard = Callable[[], object]
 
 
 class Contender:
@@ -50,8 +51,9 @@ class Contender:
         """(logits (B, 1, V), the state behind them) of one more token (B, 1) in each row."""
         raise NotImplementedError
 
-    def generate(self, tokens: Tensor, new: int) -> Tensor:
-        """The ids (B, N = new) that follow prompts (B, T), greedily, by the call that a user makes."""
+    def generate(self, tokens: Tensor, new: int, heard: Heard | None = None) -> Tensor:
+        """The ids (B, N = new) that follow prompts (B, T), greedily, by the call that a user makes; `heard` is called
+        as each column of them is known."""
         raise NotImplementedError
 
     @property
@@ -94,5 +96,6 @@ class Ours(Contender):
     def decode(self, ids: Tensor, state: Any) -> tuple[Tensor, Any]:
         return self.module(ids, state=state, last_only=True).logits, state
 
-    def generate(self, tokens: Tensor, new: int) -> Tensor:
-        return generate(self.module, tokens, max_new_tokens=new, compile=self._compiled).tokens
+    def generate(self, tokens: Tensor, new: int, heard: Heard | None = None) -> Tensor:
+        on_token = None if heard is None else lambda step, ids: heard()
+        return generate(self.module, tokens, max_new_tokens=new, on_token=on_token, compile=self._compiled).tokens

@@ -14,7 +14,7 @@ from builder.interop import export_hf
 from builder.model.language_model import LanguageModel
 from builder.training.objective import Task
 
-from .contender import Contender
+from .contender import Contender, Heard
 
 CACHES = ("cache", "past_key_values", "cache_params")
 """What models of transformers call what they remember, in their arguments and in their outputs."""
@@ -56,10 +56,26 @@ class Peer(Contender):
         held = next(key for key in CACHES if output.get(key) is not None)
         return output.logits, {held: output[held]}
 
-    def generate(self, tokens: Tensor, new: int) -> Tensor:
-        knobs = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
+    def generate(self, tokens: Tensor, new: int, heard: Heard | None = None) -> Tensor:
+        knobs: dict[str, Any] = {"do_sample": False, "min_new_tokens": new, "max_new_tokens": new, "pad_token_id": 0}
+        knobs |= {} if heard is None else {"streamer": _Streamer(heard)}
         module: Any = self.module
         return module.generate(tokens, attention_mask=torch.ones_like(tokens), **knobs)[:, tokens.shape[1] :]
+
+
+class _Streamer:
+    """Where generate of transformers puts the prompt, and then each column of tokens."""
+
+    def __init__(self, heard: Heard):
+        self._heard, self._begun = heard, False
+
+    def put(self, tokens: Tensor) -> None:
+        if self._begun:
+            self._heard()
+        self._begun = True
+
+    def end(self) -> None:
+        """Nothing: how many tokens there are is known."""
 
 
 def _transformers() -> Any:

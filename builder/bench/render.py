@@ -61,8 +61,8 @@ def _below(result: Result, work: Workload, machine: dict[str, Any]) -> str:
         f"{threads} thread{'s' if threads > 1 else ''}",
         f"training: a step on {work.length} tokens a row; memory: peak of {WHAT}",
         "forecast: of that peak, before anything was computed",
-        f"prefill: {work.prompt_length} tokens a row; decode: a token a row, mean of {work.new_tokens}",
-        "generate: both and the choice of each token, as one call; tokens/s: of the new ones",
+        f"prefill: {work.prompt_length} tokens a row; generate: {work.new_tokens} more, as one call",
+        "decode: a token a row after the first, in that call; tokens/s: of new ones",
         f"times: medians of {work.rounds} rounds; tokens/s: of archlab",
     ]
     for timing in result.timings:

@@ -24,7 +24,8 @@ class BenchSpec(Section):
 
     batch_sizes     rows that are prefilled and decoded at once, one measurement each
     prompt_length   tokens that are prefilled; None: half the deploy length
-    new_tokens      tokens that are decoded; None: 32, or what the deploy length leaves
+    new_tokens      tokens that are written, 2 or more: a token is timed from one to another; None: 32, or what the
+                    deploy length leaves
     rounds          measurements of each kind, and of each contender; 6 or more can tell two apart
     warmup          rounds before those, which don't count
     seconds         what one measurement repeats for, at least once; the number of repeats is the same in every round
@@ -34,7 +35,7 @@ class BenchSpec(Section):
 
     batch_sizes: Annotated[tuple[PositiveInt, ...], Field(strict=False, min_length=1)] = (1, 4, 16)
     prompt_length: PositiveInt | None = None
-    new_tokens: PositiveInt | None = None
+    new_tokens: Annotated[int, Field(ge=2)] | None = None
     rounds: PositiveInt = 7
     warmup: PositiveInt = 1
     seconds: PositiveFloat = 0.3
@@ -93,7 +94,7 @@ def workload(spec: RunSpec, bench: BenchSpec) -> Workload:
     """What `bench` asks of the model of `spec`, on this machine; raises ConfigError for what can't be served."""
     limit = spec.model.deploy_length
     prompt = bench.prompt_length or max(limit // 2, 1)
-    new = bench.new_tokens or max(min(32, limit - prompt), 1)
+    new = bench.new_tokens or max(min(32, limit - prompt), 2)
     problems = []
     if prompt + new > limit:
         path = "bench.new_tokens" if bench.new_tokens else "bench.prompt_length"

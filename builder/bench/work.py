@@ -98,46 +98,38 @@ class TrainingStep:
 
 
 class Generation:
-    """A prompt read at once, and then a token a step, greedily; the base of what is timed of it."""
+    """A prompt and what follows it, greedily; the base of what is timed of it."""
 
     def __init__(self, contender: Contender, spec: RunSpec, work: Workload, rows: int):
         self.contender, self.work = contender, work
         self.prompt = tokens(spec, rows, work.prompt_length, work.place)
 
-    def prefill(self) -> tuple[Tensor, Any]:
-        """(the next ids (B, 1), the state)."""
-        logits, state = self.contender.prefill(self.prompt, self.work.prompt_length + self.work.new_tokens)
-        return logits[:, -1:].argmax(-1), state
-
-    def decode(self, ids: Tensor, state: Any) -> Tensor:
-        """The ids (B, N) that follow: N = new_tokens forward passes."""
-        written = []
-        for _ in range(self.work.new_tokens):
-            logits, state = self.contender.decode(ids, state)
-            ids = logits[:, -1:].argmax(-1)  # (B, 1)
-            written.append(ids)
-        return torch.cat(written, 1)  # (B, N)
-
 
 class Prefill(Generation):
-    """The time to the first token."""
+    """The time of a prompt, as the model reads it: that to the first token."""
 
     @torch.inference_mode()
     def __call__(self) -> float:
         start = _now(self.work.place)
-        self.prefill()
+        self.contender.prefill(self.prompt, self.work.prompt_length + self.work.new_tokens)[0][:, -1:].argmax(-1)
         return _now(self.work.place) - start
 
 
 class Decode(Generation):
-    """The time of the tokens after the first, a token."""
+    """The time of the tokens after the first, a token, by the call that a user makes."""
 
-    @torch.inference_mode()
     def __call__(self) -> float:
-        ids, state = self.prefill()
-        start = _now(self.work.place)
-        self.decode(ids, state)
-        return (_now(self.work.place) - start) / self.work.new_tokens
+        times, count = [], 0
+
+        def heard() -> None:
+            nonlocal count
+            count += 1
+            if count in (1, self.work.new_tokens):  # no others: a GPU would be waited for
+                times.append(_now(self.work.place))
+
+        self.contender.generate(self.prompt, self.work.new_tokens, heard)
+        first, last = times
+        return (last - first) / (self.work.new_tokens - 1)
 
 
 class Generate(Generation):

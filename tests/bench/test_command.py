@@ -138,7 +138,7 @@ def test_memory_of_a_process_of_its_own():
         (["bench.batch_sizes=[]"], ["bench.batch_sizes"]),
         (["peers=perhaps"], ["peers: found 'perhaps'", "true or false"]),
         (["bench.new_tokens=20"], ["bench.new_tokens: found 12 prompt tokens and 20 new ones", "deploy_length=24"]),
-        (["bench.prompt_length=24"], ["bench.prompt_length", "deploy_length=25"]),
+        (["bench.prompt_length=24"], ["bench.prompt_length", "deploy_length=26"]),
         (["model.vocab_size=100000000000"], ["the checklist fails at batch"]),
         (["model.attention.n_heads=3", "model.attention.n_kv_heads=3"], ["the checklist fails at"]),
         (["peers=true", "model.block.dropout=0.1"], ["model.block.dropout: found 0.1"]),

@@ -1,5 +1,6 @@
 """The peer is the same model: its logits, its size, one step of its training; and what isn't the same is refused."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from builder.bench.contender import Ours
 from builder.bench.fairness import distance, refuse_dropout, refuse_unequal
 from builder.bench.peer import Peer, export
 from builder.bench.settings import BenchSpec, workload
-from builder.bench.work import Generation, TrainingStep, tokens
+from builder.bench.work import Decode, TrainingStep, tokens
 from builder.training.objective import Task
 from tests.bench.tiny import GPT2, LLAMA, spec_of
 
@@ -49,15 +50,22 @@ def test_it_learns_the_same_and_writes_the_same(pair):
     assert groups[0] == groups[1]  # the same parameters decay
     for _ in range(2):  # the second loss is that of the weights that the first step left
         torch.testing.assert_close(one.step(), other.step(), rtol=1e-4, atol=1e-4)
-    written = []
-    for contender in (ours, theirs):
-        contender.module.eval()
-        generation = Generation(contender, spec, work, 2)
-        written.append(generation.decode(*generation.prefill()))
-        written.append(contender.generate(generation.prompt, 4))
-        assert torch.equal(written[-1][:, 1:], written[-2][:, :3])  # whose first token is the prefill's
-    assert written[0].shape == written[1].shape == (2, 4)
-    assert torch.equal(*written[::2]) and torch.equal(*written[1::2])
+    prompt, heard = tokens(spec, 2, 8, CPU), []
+    written = [contender.generate(prompt, 4, lambda: heard.append(0)) for contender in (ours, theirs)]
+    assert len(heard) == 8 and written[0].shape == (2, 4) and torch.equal(*written)
+
+
+def test_decode_is_what_passes_from_the_first_token_to_the_last(pair):
+    """The prompt counts for nothing, however long it is read."""
+    spec, *contenders = pair
+
+    def wait(module, given, named):
+        ids = given[0] if given else named["input_ids"]
+        time.sleep(0.5 if ids.shape[1] > 1 else 0.05)
+
+    for contender in contenders:
+        contender.module.eval().register_forward_pre_hook(wait, with_kwargs=True)
+        assert 0.05 < Decode(contender, spec, workload(spec, BenchSpec(new_tokens=4)), 2)() < 0.3
 
 
 def test_other_weights_are_refused(pair):
