@@ -1,4 +1,4 @@
-"""What every test stands on: no hub, no W&B server, one thread per worker, a fixed seed."""
+"""What every test stands on: no hub, no W&B server, one thread per worker, a fixed seed, and its turn."""
 
 import os
 
@@ -13,6 +13,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # tiny tensors gain nothing from two, and s
 
 from collections import defaultdict
 from datetime import date
+from pathlib import Path
 
 import pytest
 import torch
@@ -28,7 +29,11 @@ def have_their_turn(count: int, n: int, day: int) -> list[bool]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Of a file's tests that are marked `turns(n)` those that don't have their turn are slow ones today."""
+    """Of a file's tests that are marked `turns(n)` those that don't have their turn are slow ones today.
+
+    The files beside this one go first: some take a minute, and a worker should not end alone with one.
+    """
+    items.sort(key=lambda item: item.path.parent != Path(__file__).parent)
     marked: dict[tuple[str, int], list[pytest.Item]] = defaultdict(list)
     for item in items:
         if (mark := item.get_closest_marker("turns")) is not None:
