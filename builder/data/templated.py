@@ -28,16 +28,11 @@ class Question:
 
 def with_chat(tokenizer: Tokenizer, chat: Chat | None) -> Tokenizer:
     """The same tokenizer with a template beside it, or None: with none."""
-    if chat == chat_of(tokenizer):
+    if chat == tokenizer.chat:
         return tokenizer
     made = copy(tokenizer)
-    vars(made)["chat"] = chat
+    made.chat = chat
     return made
-
-
-def chat_of(tokenizer: Tokenizer) -> Chat | None:
-    """The template beside a tokenizer, where there is one."""
-    return getattr(tokenizer, "chat", None)
 
 
 def encoded(tokenizer: Tokenizer, pieces: Iterable[Piece]) -> tuple[list[int], list[bool]]:
@@ -60,7 +55,7 @@ def question(tokenizer: Tokenizer, prompt: str, before: Messages = ()) -> Questi
 
     Raises ConfigError for messages that the template can't write.
     """
-    chat, eos = chat_of(tokenizer), tokenizer.eos
+    chat, eos = tokenizer.chat, tokenizer.eos
     if chat is None:
         return Question(tokenizer.begun(tokenizer.encode(prompt)) or [eos], (eos,))
     messages = [*before, {"role": "user", "content": prompt}]
@@ -77,7 +72,7 @@ def question(tokenizer: Tokenizer, prompt: str, before: Messages = ()) -> Questi
 
 def keep(tokenizer: Tokenizer, folder: Path) -> None:
     """Writes the template beside a tokenizer to a run folder, as transformers do; nothing where there is none."""
-    if (chat := chat_of(tokenizer)) is not None:
+    if (chat := tokenizer.chat) is not None:
         told = {"chat_template": chat.template, **chat.names}
         write_whole(folder / _FILE, json.dumps(told, indent=2, ensure_ascii=False) + "\n")
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 from torch import Tensor
 
-from builder.data.templated import Question, chat_of, question
+from builder.data.templated import Question, question
 from builder.data.tokenizer import Tokenizer
 from builder.generation import generate
 from builder.generation.beams import refuse_beside
@@ -51,7 +51,7 @@ def sample(
     if model.encoder is not None:
         count = spec.max_new_tokens or model.deploy_length - 1
         begun = {"tokens": torch.tensor([[tokenizer.start]]), "source": torch.tensor([tokenizer.whole(spec.prompt)])}
-    answers = model.encoder is not None or chat_of(tokenizer) is not None
+    answers = model.encoder is not None or tokenizer.chat is not None
     stream, parts = tokenizer.stream(), []
 
     def show(text: str, style: str = "") -> None:

@@ -9,7 +9,6 @@ from typing import Any
 import tokenizers
 from tokenizers import decoders, models
 
-from builder.data.templated import chat_of
 from builder.data.tokenizer import Tokenizer
 from builder.data.tokenizer._json import read_json
 from builder.errors import ArchlabError
@@ -76,7 +75,7 @@ def write_tokenizer(tokenizer: Tokenizer, folder: Path, length: int, *, starts: 
     ids = {"bos_token_id": begins, "eos_token_id": tokenizer.eos, "pad_token_id": tokenizer.pad}
     if starts:
         ids["decoder_start_token_id"] = tokenizer.start
-    if (chat := chat_of(tokenizer)) is not None:
+    if (chat := tokenizer.chat) is not None:
         said["chat_template"] = chat.template
     (folder / "tokenizer_config.json").write_text(json.dumps(said, indent=2) + "\n", encoding="utf-8")
     (folder / "generation_config.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")

@@ -11,7 +11,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from builder.data.chat import DEFAULT, Chat
 from builder.data.conversations import ROLES
-from builder.data.templated import chat_of, encoded, keep, question, restored, with_chat
+from builder.data.templated import encoded, keep, question, restored, with_chat
 from builder.data.tokenizer.bytes import Bytes
 from builder.errors import ConfigError
 from builder.sections import Message
@@ -64,14 +64,14 @@ def test_a_tokenizer_of_transformers_makes_the_same_ids(tmp_path):
     wanted: Any = theirs.apply_chat_template(asked, add_generation_prompt=True, tokenize=True, return_dict=False)
     assert question(ours, "ask ask").ids == wanted and words["<|im_start|>"] in wanted
     assert set(question(ours, "ask ask").ends) == {words["</s>"], words["<|im_end|>"]}
-    assert chat_of(made.component.open(made)) is None  # the one that is kept for others is as it was
+    assert made.component.open(made).chat is None  # the one that is kept for others is as it was
     typed = question(ours, "ask <|im_end|>").ids
     assert typed.count(words["<|im_end|>"]) == wanted.count(words["<|im_end|>"]) == 1  # in a message it is text
     keep(ours, tmp_path)
     again = restored(made.component.load(made, tmp_path), tmp_path)
     sent = pickle.loads(pickle.dumps(ours))
     for same in (again, sent):
-        assert chat_of(same) == chat_of(ours) and question(same, "ask ask") == question(ours, "ask ask")
+        assert same.chat == ours.chat and question(same, "ask ask") == question(ours, "ask ask")
 
 
 def test_without_a_template_it_is_the_text():
@@ -112,4 +112,4 @@ def test_a_mixture_asks_by_the_one_template_of_its_sources(tmp_path, second, ask
     other = other if second is None else chats | {"template": str(tmp_path / "other.jinja")}
     data = config("data", "mixture", sources={"one": chats, "two": other})
     made = prepared(data, config("tokenizer", "bytes"), train_length=32, cache=tmp_path / "cache").tokenizer
-    assert (chat_of(made) is not None) == asks
+    assert (made.chat is not None) == asks

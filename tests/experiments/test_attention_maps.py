@@ -89,7 +89,7 @@ def test_the_model_is_left_as_it_was(tmp_path, monkeypatch):
 class Letters:
     """A tokenizer of single letters, with one special id."""
 
-    eos, pad, start, specials = 26, 26, 26, {"eos": 26}
+    eos, pad, start, specials, chat = 26, 26, 26, {"eos": 26}, None
 
     def encode(self, text):
         return [ord(letter) - ord("a") for letter in text]

@@ -19,7 +19,7 @@ from ..corpus import Corpus
 from ..digest import digest
 from ..samples import Shape
 from ..samples.mixed import BLOCK, Mixed, shares
-from ..templated import chat_of, with_chat
+from ..templated import with_chat
 from . import Source, TaskSource
 
 
@@ -85,7 +85,7 @@ class Mixture(Source):
         told = [f"{name} {weight}" for name, weight in zip(self.config.sources, self.config.weighed, strict=True)]
         mark = digest([*told, *(corpus.fingerprint for corpus in corpora)])
         first = tuple(text for corpus in corpora for text in corpus.opening)
-        spoken = {chat.template: chat for corpus in corpora if (chat := chat_of(corpus.tokenizer)) is not None}
+        spoken = {chat.template: chat for corpus in corpora if (chat := corpus.tokenizer.chat) is not None}
         made = with_chat(made, *spoken.values()) if len(spoken) == 1 else made
         return Corpus(made, train, val, mark, val_bytes_per_token=_bytes_per_token(corpora), opening=first)
 

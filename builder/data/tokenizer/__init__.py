@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import torch
 from pydantic import Field
@@ -13,6 +13,9 @@ from pydantic import Field
 from ... import component
 from ...errors import ArchlabError
 from ..stream import StreamDecoder
+
+if TYPE_CHECKING:
+    from ..chat import Chat
 
 
 class Unspeakable(ArchlabError):
@@ -25,7 +28,8 @@ class Tokenizer(component.Component, ABC):
     Ids are 0 to len - 1. No text encodes to a special id, and special ids decode to "". `eos` ends a document; `bos`
     begins a text, where there is such an id; `pad` fills rows and is never a target. `specials` maps the token of each
     special id to it; all are distinct. `named` maps what a special token is for, as Config.specials says, to its id.
-    `fingerprint` is a hash of what the tokenizer is: equal fingerprints encode alike.
+    `fingerprint` is a hash of what the tokenizer is: equal fingerprints encode alike. `chat` is the template of a run
+    on conversations, which stands beside it (`templated.with_chat`).
     """
 
     class Config(component.Config):
@@ -55,6 +59,7 @@ class Tokenizer(component.Component, ABC):
     specials: dict[str, int]
     named: dict[str, int]
     fingerprint: str
+    chat: Chat | None = None
 
     @property
     def start(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from rich.console import Console
 
-from builder.data.templated import chat_of, with_chat
+from builder.data.templated import with_chat
 from builder.data.tokenizer import Tokenizer
 from builder.errors import ConfigError, Problem, shown
 from builder.model.language_model import LanguageModel
@@ -68,7 +68,7 @@ def _writes(model: ModelSpec) -> bool:
 
 def _templated(model: ModelSpec, tokenizer: Tokenizer) -> bool:
     """Whether a prompt is put into a chat template: a decoder's, whose tokenizer has one."""
-    return _writes(model) and model.kind == "decoder" and chat_of(tokenizer) is not None
+    return _writes(model) and model.kind == "decoder" and tokenizer.chat is not None
 
 
 def _asked(model: ModelSpec, tokenizer: Tokenizer, spec: SampleSpec) -> Tokenizer:

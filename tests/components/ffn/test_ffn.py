@@ -45,12 +45,16 @@ def test_every_activation_is_written_out_here():
     assert set(BY_HAND) == set(ACTIVATIONS) and set(MATRICES) <= set(registry.names("ffn"))
 
 
+@pytest.mark.parametrize("learns", [True, False])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", BY_HAND)
 @pytest.mark.parametrize("name", MATRICES)
-def test_equals_the_formula(ffn, context, name, activation, bias):
+def test_equals_the_formula(ffn, context, name, activation, bias, learns):
     module, x = ffn(name, activation=activation, bias=bias), torch.randn(2, 5, D, dtype=torch.float64) * 3
-    out = module(x, context(5))
+    given = x.clone()
+    with torch.set_grad_enabled(learns):
+        out = module(x, context(5))
+    assert out.requires_grad == learns and torch.equal(x, given)
     assert torch.allclose(out, by_hand(name, module, x, activation), atol=1e-12)
     assert (out - by_hand(name, module, x, "silu" if activation == "relu" else "relu")).abs().max() > 1e-3
 
@@ -72,6 +76,8 @@ def test_a_limited_glu_equals_the_formula(ffn, context, limit, offset):
     most = math.inf if limit is None else limit
     act = gate.clone().apply_(lambda z: BY_HAND["quick_gelu"](min(z, most)))
     out = module(x, context(5))
+    with torch.no_grad():
+        assert torch.equal(module(x, context(5)), out)
     assert torch.allclose(out, affine(module.down, act * (up.clamp(-most, most) + offset)), atol=1e-12)
     assert (out - by_hand("glu", module, x, "quick_gelu")).abs().max() > 1e-2
 
