@@ -36,7 +36,9 @@ def unwatchable(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[Finding
                 f"; {' or '.join(silent) or 'a layer'} may log it too: without it the run ends when it validates first"
             )
         close = nearest(watch.monitor, every) or "val/loss"
-        yield Finding(status, 2, f"{watch.path}.monitor", watch.monitor, rule, f"{watch.path}.monitor={close}")
+        turned = (finding.fix for finding in _turned(watch.path, close, watch.mode))
+        fix = ", ".join((f"{watch.path}.monitor={close}", *turned))
+        yield Finding(status, 2, f"{watch.path}.monitor", watch.monitor, rule, fix)
 
 
 def _turned(path: str, monitor: str, mode: str) -> Iterator[Finding]:

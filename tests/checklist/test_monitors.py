@@ -27,7 +27,8 @@ def stopping(monitor):
 
 WRONG = [  # callbacks, other overrides, and what is told: status, key below callbacks, the start of a fix
     (best("val/los"), {}, "FAIL", "best.monitor", "val/loss"),
-    (best("val_accuracy"), {}, "FAIL", "best.monitor", "val/accuracy"),
+    (best("val_accuracy"), {}, "FAIL", "best.monitor", "val/accuracy, callbacks.best.mode=max"),
+    (best("val/los", "max"), {}, "FAIL", "best.monitor", "val/loss, callbacks.best.mode=min"),
     (best() | stopping("val/los"), {}, "FAIL", "stop.monitor", "val/loss"),
     (best("val/wbe/loss"), {"data": "mixed"}, "FAIL", "best.monitor", "val/web/loss"),
     (best("val/web/loss"), {}, "FAIL", "best.monitor", "val/loss"),
