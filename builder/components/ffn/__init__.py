@@ -1,42 +1,16 @@
-"""What transforms each position by itself: the contract of a feed-forward part, and its activations."""
+"""What transforms each position by itself: the contract of a feed-forward part."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from functools import partial
-from typing import Any, ClassVar, Literal
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from builder.component import Component, Site
 from builder.finding import Finding, Status
 from builder.model.context import Context
 from builder.model.linear import linear_flops
-
-Activation = Literal["relu", "gelu", "gelu_tanh", "relu_squared", "silu", "quick_gelu", "tanh"]
-
-
-def _relu_squared(x: Tensor) -> Tensor:
-    """relu(x)^2 (So et al. 2021, "Primer")."""
-    return F.relu(x).square()
-
-
-def _quick_gelu(x: Tensor) -> Tensor:
-    """x sigmoid(1.702 x) (Hendrycks & Gimpel 2016)."""
-    return x * torch.sigmoid(1.702 * x)
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "gelu": F.gelu,
-    "gelu_tanh": partial(F.gelu, approximate="tanh"),
-    "relu_squared": _relu_squared,
-    "silu": F.silu,
-    "quick_gelu": _quick_gelu,
-    "tanh": torch.tanh,
-}
 
 
 class FFN(nn.Module, Component):

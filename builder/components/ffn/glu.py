@@ -11,8 +11,9 @@ from torch import Tensor
 
 from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.ffn import ACTIVATIONS, FFN, Activation, divided_inside, inner_width
+from builder.components.ffn import FFN, divided_inside, inner_width
 from builder.finding import Finding
+from builder.model.activations import ACTIVATIONS, Activation, gated
 from builder.model.context import Context
 from builder.model.linear import Linear
 from builder.registry import register
@@ -59,14 +60,21 @@ class GLU(FFN):
         return divided_inside(self, ("gate", "up"), "down", self.down.in_features, ranks)
 
     def forward(self, x: Tensor, ctx: Context) -> Tensor:
-        hidden = _times(self.gate(x), self.gate_scale)
-        hidden = self.activation(hidden if self.limit is None else hidden.clamp(max=self.limit))
-        up = self.up(x)  # only now: where nothing goes backward, what the activation read has left its memory to this
-        up = up if self.limit is None else up.clamp(-self.limit, self.limit)
-        up = up + self.offset if self.offset else up
-        hidden = hidden * up if torch.is_grad_enabled() else hidden.mul_(up)  # (B, T, F)
+        if torch.is_grad_enabled():
+            hidden = gated(self.activation, self._gate(x), self._up(x))  # (B, T, F)
+        else:  # what the activation read has left its memory to what comes up
+            hidden = self.activation(self._gate(x)).mul_(self._up(x))
         ctx.record("ffn hidden", "B T F", *hidden.shape)
         return _times(self.down(hidden), self.scale)
+
+    def _gate(self, x: Tensor) -> Tensor:
+        gate = _times(self.gate(x), self.gate_scale)
+        return gate if self.limit is None else gate.clamp(max=self.limit)
+
+    def _up(self, x: Tensor) -> Tensor:
+        up = self.up(x)
+        up = up if self.limit is None else up.clamp(-self.limit, self.limit)
+        return up + self.offset if self.offset else up
 
     @classmethod
     def check(cls, config: GLU.Config, site: Site) -> Iterable[Finding]:

@@ -10,8 +10,9 @@ from torch import Tensor
 
 from builder.component import Config as BaseConfig
 from builder.component import Site
-from builder.components.ffn import ACTIVATIONS, FFN, Activation, divided_inside, inner_width
+from builder.components.ffn import FFN, divided_inside, inner_width
 from builder.finding import Finding
+from builder.model.activations import ACTIVATIONS, Activation
 from builder.model.context import Context
 from builder.model.linear import Linear
 from builder.registry import register

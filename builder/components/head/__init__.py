@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from builder.component import Component, Room, Site, refuse_all
 from builder.component import Config as BaseConfig
-from builder.components.ffn import ACTIVATIONS, Activation
 from builder.finding import Finding
+from builder.model.activations import ACTIVATIONS, Activation
 from builder.model.linear import Linear, linear_flops
 
 Gives = Literal["tokens", "classes", "token_classes", "sentence"]

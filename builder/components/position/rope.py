@@ -82,23 +82,19 @@ class RoPE(Position):
         return torch.cat((self._turned(turned, cos, sin), rest), dim=-1)  # (B, T, H, E)
 
     def _turned(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """(a, b) -> (a cos - b sin, b cos + a sin): x times cos, plus each one's partner times its signed sin."""
-        if self.config.pairing == "half":
-            partner = x.roll(x.shape[-1] // 2, -1)
-        else:
-            partner = x.unflatten(-1, (-1, 2)).roll(1, -1).flatten(-2)  # (B, T, H, r)
-        return torch.addcmul(x * cos, partner, sin)  # fewest passes over memory of the ways that autograd can follow
+        """x with its pairs turned: (a, b) -> (a cos - b sin, b cos + a sin)."""
+        halves = self.config.pairing == "half"
+        if torch.compiler.is_compiling():
+            return _fusible(x, cos, sin, halves)
+        return _Turn.apply(x, cos, sin, halves) if torch.is_grad_enabled() else _turn(x, cos, sin, halves)  # type: ignore[no-any-return]
 
     def _turns(self, width: int, positions: Positions, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Cosine and signed sine at each coordinate, (B | 1, T, 1, r) each, in the dtype of what is turned."""
+        """Cosine of each coordinate and sine of each pair, (B | 1, T, 1, r | r/2), in the dtype of what is turned."""
         angles = positions.ids[..., None, None].float() * self._frequencies(width, positions)  # (B | 1, T, 1, r/2)
         scale = 1.0 if self.scaling is None else self.scaling.factor
         cos, sin = angles.cos() * scale, angles.sin() * scale
-        if self.config.pairing == "half":
-            turns = torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)
-        else:
-            turns = torch.stack((cos, cos), -1).flatten(-2), torch.stack((-sin, sin), -1).flatten(-2)
-        return turns[0].to(dtype), turns[1].to(dtype)
+        both = torch.cat((cos, cos), -1) if self.config.pairing == "half" else cos.repeat_interleave(2, -1)
+        return both.to(dtype), sin.to(dtype)
 
     def _frequencies(self, width: int, positions: Positions) -> Tensor:
         device = positions.ids.device
@@ -134,6 +130,46 @@ class RoPE(Position):
             yield Finding(Status.WARN, 3, "theta", found, rule, fix)
         else:
             yield Finding(Status.PASS, 3, "theta", found, "every distance that is deployed was trained")
+
+
+def _turn(x: Tensor, cos: Tensor, sin: Tensor, halves: bool) -> Tensor:
+    """In few passes over memory."""
+    out = x * cos
+    (a, b), (turned_a, turned_b) = _pairs(x, halves), _pairs(out, halves)
+    turned_a.addcmul_(b, sin, value=-1)
+    turned_b.addcmul_(a, sin)
+    return out
+
+
+def _pairs(x: Tensor, halves: bool) -> tuple[Tensor, Tensor]:
+    """The first and the second of each pair, (..., r/2) each, where they lie."""
+    half = x.shape[-1] // 2
+    return (x[..., :half], x[..., half:]) if halves else (x[..., ::2], x[..., 1::2])
+
+
+def _fusible(x: Tensor, cos: Tensor, sin: Tensor, halves: bool) -> Tensor:
+    """As one expression, of which a compiler makes faster code than of what is written in place."""
+    if halves:
+        partner, signed = x.roll(x.shape[-1] // 2, -1), torch.cat((-sin, sin), -1)
+    else:
+        partner = x.unflatten(-1, (-1, 2)).roll(1, -1).flatten(-2)  # (B, T, H, r)
+        signed = torch.stack((-sin, sin), -1).flatten(-2)  # (B | 1, T, 1, r)
+    return torch.addcmul(x * cos, partner, signed)
+
+
+class _Turn(torch.autograd.Function):
+    """Backward the same turn, the other way round; autograd would go over what is written in place piece by piece."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor, halves: bool) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        ctx.halves = halves
+        return _turn(x, cos, sin, halves)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None, None]:
+        (dy,), (cos, sin) = grads, ctx.saved_tensors
+        return _Turn.apply(dy, cos, -sin, ctx.halves), None, None, None  # type: ignore[return-value]
 
 
 def _stretched(scaling: BaseConfig, site: Site) -> Finding:

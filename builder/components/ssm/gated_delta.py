@@ -14,6 +14,7 @@ from builder.component import Config as BaseConfig
 from builder.component import Room, Site, refuse_all
 from builder.components.ssm import SSM, Convolution, Steps, decays
 from builder.finding import Finding, Status
+from builder.model.activations import SILU, gated
 from builder.model.compact import Compact
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -133,7 +134,7 @@ class GatedDelta(SSM):
         if state is not None:
             state["inputs"], state["hidden"] = row.ends(inputs, before), last
         y = self.norm(y.to(x.dtype)).flatten(-2)  # (B, T, H V)
-        return self.o(y if self.gate is None else y * F.silu(self.gate(x)))
+        return self.o(y if self.gate is None else gated(SILU, self.gate(x), y))
 
     def _heads(self, mixed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Queries and keys of length 1 (B, T, H, N), and values (B, T, H, V), in float32 or wider."""

@@ -15,6 +15,7 @@ from builder.component import Room, Site, refuse_all
 from builder.components.position import Position
 from builder.components.ssm import SSM
 from builder.finding import Finding, Status
+from builder.model.activations import SILU, gated
 from builder.model.compact import Compact, compact
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -130,7 +131,7 @@ class LinearAttention(SSM):
         y = self._read([row.gather(part) for part in (q, k, v)], turned, row, ctx.state)
         y = row.scatter(y).to(x.dtype)
         y = (y if self.norm is None else self.norm(y)).flatten(-2)  # (B, T, H E)
-        return self.o(y if self.gate is None else y * F.silu(self.gate(x)))  # (B, T, D)
+        return self.o(y if self.gate is None else gated(SILU, self.gate(x), y))  # (B, T, D)
 
     def _read(self, parts: list[Tensor], turned: tuple[Tensor, ...], row: Compact, state: RowState | None) -> Tensor:
         """What each head reads, (B, T, H, E), of queries, keys and values, and of queries and keys as turned."""

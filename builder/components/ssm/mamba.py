@@ -15,6 +15,7 @@ from builder.component import Config as BaseConfig
 from builder.component import Room, Site, refuse
 from builder.components.ssm import SSM, Convolution, Steps, decays
 from builder.finding import Finding, Status
+from builder.model.activations import SILU, gated
 from builder.model.compact import Compact
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -125,7 +126,7 @@ class Mamba(SSM):
         if state is not None:
             state["inputs"], state["hidden"] = row.ends(inputs, before), last
         y = torch.addcmul(y, x.to(y.dtype), self.d.to(y.dtype)).to(gate.dtype)
-        return self.output(y * F.silu(gate))
+        return self.output(gated(SILU, gate, y))
 
     def flops(self, tokens: int) -> int:
         read = 2 * scanned(tokens) * self.channels * self.size  # C h

@@ -14,6 +14,7 @@ from builder.component import Config as BaseConfig
 from builder.component import Site, refuse_all
 from builder.components.ssm import SSM, Convolution, Steps, decays
 from builder.finding import Finding, Status
+from builder.model.activations import SILU, gated
 from builder.model.compact import Compact
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -145,7 +146,7 @@ class Mamba2(SSM):
         if state is not None:
             state["inputs"], state["hidden"] = row.ends(inputs, before), last
         y = torch.addcmul(y, values, self.d[:, None].to(y.dtype)).flatten(2)  # (B, T, E)
-        y = y * F.silu(gate.to(y.dtype)) if self.norm is None else self.norm(y, gate)
+        y = gated(SILU, gate.to(y.dtype), y) if self.norm is None else self.norm(y, gate)
         return self.output(y.to(gate.dtype))
 
     def _mapped(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -214,8 +215,8 @@ class GatedNorm(nn.Module):
 
     def forward(self, y: Tensor, gate: Tensor) -> Tensor:
         """y (B, T, E) in float32 or wider, gate (B, T, E) -> (B, T, E)."""
-        gate = F.silu(gate.to(y.dtype))
-        y = y if self.before_gate else y * gate
+        gate = gate.to(y.dtype)
+        y = y if self.before_gate else gated(SILU, gate, y)
         parts = y.unflatten(-1, (self.groups, y.shape[-1] // self.groups))  # (B, T, G, E / G)
         y = F.rms_norm(parts, parts.shape[-1:], eps=self.eps).flatten(-2) * self.weight.to(y.dtype)  # (B, T, E)
-        return y * gate if self.before_gate else y
+        return gated(SILU, gate, y) if self.before_gate else y

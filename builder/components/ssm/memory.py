@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from builder.component import Config as BaseConfig
 from builder.component import Room, Site
 from builder.components.attention import Mixer
-from builder.components.ffn import ACTIVATIONS, Activation
+from builder.model.activations import ACTIVATIONS, Activation, gated
 from builder.model.context import Context
 from builder.model.linear import Linear, linear_flops
 from builder.registry import register
@@ -120,7 +120,7 @@ class SharedBlock(nn.Module):
 
     def answer(self, y: Tensor, gate: Tensor, up: Tensor) -> Tensor:
         """y (B, T, D), and what a layer adds to the ffn's maps, (B, T, F) each -> (B, T, D)."""
-        return self.down(self.activation(self.gate(y) + gate) * (self.up(y) + up))
+        return self.down(gated(self.activation, self.gate(y) + gate, self.up(y) + up))
 
     def flops(self, tokens: int) -> int:
         """FLOPs of one use."""

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from builder.component import Config as BaseConfig
 from builder.component import Site, refuse
-from builder.components.ffn import ACTIVATIONS, Activation
 from builder.components.ssm import SSM, Convolution
 from builder.finding import Finding, Status
+from builder.model.activations import ACTIVATIONS, Activation, gated
 from builder.model.compact import Compact
 from builder.model.context import Context
 from builder.model.linear import Linear
@@ -120,7 +120,7 @@ class RGLRU(SSM):
             begun = torch.ones_like(h[:, 0, 0]) if row.real is None else row.real.any(1).to(wide)
             state["inputs"], state["hidden"] = row.ends(inputs, before), h[:, -1]
             state["begun"] = torch.maximum(state["begun"], begun)
-        return self.output(h.to(x.dtype) * self.activation(self.gate(x)))
+        return self.output(gated(self.activation, self.gate(x), h.to(x.dtype)))
 
     def _first(self, row: Compact, state: RowState | None, x: Tensor) -> Tensor:
         """Where a document begins, (B, T): nothing is ahead of it."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from builder import registry
-from builder.components.ffn import ACTIVATIONS
+from builder.model.activations import ACTIVATIONS
 
 D, F = 32, 12
 BY_HAND = {

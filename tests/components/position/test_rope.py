@@ -215,3 +215,25 @@ def test_a_base_of_one_is_refused(config):
 def test_a_fraction_out_of_range_is_refused(config, fraction):
     with pytest.raises(ValidationError):
         config("position", "rope", fraction=fraction)
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+@pytest.mark.parametrize("fraction", [0.5, 1.0])
+def test_gradients_are_those_of_finite_differences(rope, pairing, fraction):
+    """In float64, to the second order; where positions stand apart in each row, and with what isn't turned."""
+    scheme, places = rope(pairing=pairing, fraction=fraction), Positions(torch.tensor([[0, 3, 40], [5, 6, 7]]))
+    x = torch.randn(2, 3, 1, 8, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda x: scheme.rotate(x, places), x)
+    assert torch.autograd.gradgradcheck(lambda x: scheme.rotate(x, places), x)
+    dy = torch.randn(2, 3, 1, 8, dtype=torch.float64)
+    back = torch.autograd.grad(scheme.rotate(x, places), x, dy)[0]
+    assert (back - scheme.rotate(dy, places)).abs().max() > 1e-2, "they turn the other way round"
+
+
+@pytest.mark.parametrize("pairing", ["half", "interleaved"])
+def test_what_a_compiler_sees_turns_the_same(rope, pairing, monkeypatch):
+    scheme, x = rope(pairing=pairing, fraction=0.5), torch.randn(2, 3, 2, 16, dtype=torch.float64)
+    plain = scheme.rotate(x, at(0, 5, 40))
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    torch.testing.assert_close(scheme.rotate(x, at(0, 5, 40)), plain, rtol=1e-12, atol=1e-12)
+    assert (scheme.rotate(x, at(0, 6, 40)) - plain).abs().max() > 1e-3
