@@ -10,15 +10,15 @@ from torch.nn import ModuleDict
 
 from .component import Config, Room, Site, refuse_all
 from .ends import LANGUAGE_MODEL, EmbeddingSpec
-from .layers import KINDS, LayerSpec, Part, misspelt, spelt, written_out
+from .layers import KINDS, MOST, LayerSpec, Part, misspelt, spelt, written_out
 from .registry import LAYER_ROOMS, find
 from .section import Section
 
 Slot = Annotated[Config, Room(*LAYER_ROOMS)]
 
-Depth = Annotated[int, Field(gt=0, le=2048)]
+Depth = Annotated[int, Field(gt=0, le=MOST)]
 Width = Annotated[int, Field(gt=0, le=2**20)]
-"""What is more than these was a slip of the finger, and would be written out and drawn layer by layer."""
+"""What is more than these was a slip of the finger."""
 
 
 class EncoderSpec(Section):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
-from .compose import CONF, adapt, compose, plain, prepare, stated
+from .compose import CONF, FAULTS, adapt, compose, plain, prepare, reason, stated
 from .errors import ArchlabError
 
 STOPPED = 130
@@ -15,6 +17,9 @@ STOPPED = 130
 
 EXTRAS = {"joblib": "joblib", "ray": "ray", "submitit_local": "slurm", "submitit_slurm": "slurm"}
 """The extra that brings a launcher of Hydra's."""
+
+_RAISES = "HYDRA_FULL_ERROR"
+"""The variable that lets Hydra raise what it would print."""
 
 Job = Callable[[dict[str, Any]], None]
 
@@ -76,8 +81,24 @@ def _hydra(job: Job, config_name: str) -> int:
     _refuse_missing_launcher(overrides)
     flags = [word for word in sys.argv[1:] if word not in overrides]
     sys.argv[1:] = [*flags, *adapt(overrides)]  # argparse wants the overrides in one row
-    hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
+    with _raised(overrides):
+        hydra.main(version_base="1.3", config_path=str(CONF), config_name=config_name)(run)()
     return 1 if failed else 0
+
+
+@contextmanager
+def _raised(overrides: list[str]) -> Iterator[None]:
+    """What Hydra would print of its own errors, and of files that can't be read, is an ArchlabError with the reason."""
+    before = os.environ.get(_RAISES)
+    os.environ[_RAISES] = "1"
+    try:
+        yield
+    except FAULTS as error:
+        raise ArchlabError(reason(error, overrides)) from None
+    finally:
+        os.environ.pop(_RAISES)
+        if before is not None:
+            os.environ[_RAISES] = before
 
 
 def _refuse_missing_launcher(overrides: list[str]) -> None:

@@ -158,6 +158,6 @@ class Room:
         try:
             found = self.config_class(name)
         except registry.UnknownName as error:
-            fix = f"name={error.nearest}" if error.nearest else ""
-            refuse("name", name, f"{error}; names: {', '.join(valid)}", fix)
+            fix = error.remedy or (f"name={error.nearest}" if error.nearest else "")
+            refuse("name", name, f"{error}; names: {', '.join(error.valid)}" if error.valid else str(error), fix)
         return found.model_validate(value)

@@ -16,7 +16,9 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import MarkedYAMLError, YAMLError
 
+from . import registry
 from .errors import ArchlabError
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,7 +32,12 @@ PLUGINS = str(Path(__file__).parent / "plugins")
 TEXTS = ("prompt", "sample.prompt", "runs", "where", "diff")
 """Keys whose value is taken as typed: it may hold commas, quotes and brackets, which are Hydra's grammar."""
 
-_SEARCH = "hydra.searchpath=[pkg://recipes]"
+FAULTS = (HydraException, OmegaConfBaseException, YAMLError)
+"""What Hydra raises at overrides and at files that are wrong."""
+
+_YAML = "a YAML file holds keys, each once, indented by spaces"
+_SEARCH = "hydra.searchpath="
+_RECIPES = "pkg://recipes"
 _VALUE = re.compile(r"^(?P<key>[A-Za-z_][\w.@/]*)=")
 
 
@@ -59,8 +66,8 @@ def told(overrides: Sequence[str]) -> Iterator[None]:
     """What Hydra raises at these overrides is an ArchlabError with its reason."""
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ArchlabError(reason(error)) from None
+    except FAULTS as error:
+        raise ArchlabError(reason(error, overrides)) from None
     except ValueError as error:  # Hydra's own, which don't say where
         raise ArchlabError(f"{reason(error)}; found in {' '.join(overrides)}") from None
 
@@ -84,15 +91,27 @@ def plain(config: DictConfig) -> dict[str, Any]:
         raise ArchlabError(reason(error)) from None
 
 
-def reason(error: BaseException) -> str:
-    """What Hydra says, with the cause that it keeps behind."""
+def reason(error: BaseException, overrides: Sequence[str] = ()) -> str:
+    """What Hydra says at these overrides, with the cause that it keeps behind, and what it doesn't know: that a
+    component needs no file to be chosen by name."""
     said = _said(error)
     if error.__cause__ is not None and (cause := _said(error.__cause__)) not in said:
         said = f"{said}\n{cause}"
+    group, _, name = (getattr(error, "missing_cfg_file", None) or "").rpartition("/")
+    room = group.rpartition("/")[2]
+    if room in registry.ROOMS and registry.is_name(room, name):
+        keys = (key for key, _, chosen in (word.partition("=") for word in overrides) if chosen == name)
+        places = (key.partition("@")[2] for key in keys if key.partition("@")[0] == group)
+        place = next(filter(None, places), group.replace("/", "."))
+        said = f"{said}\na component without a file there is chosen by its name; write {place}.name={name}"
     return said
 
 
 def _said(error: BaseException) -> str:
+    if isinstance(error, MarkedYAMLError) and (mark := error.problem_mark or error.context_mark) is not None:
+        return f"{mark.name}, line {mark.line + 1}: {error.problem or error.context}; {_YAML}"
+    if isinstance(error, YAMLError):  # a character that is none, say
+        return f"{getattr(error, 'name', 'a YAML file')}: {str(error).partition(chr(10))[0]}; {_YAML}"
     text = str(error).partition("\nConfig search path:")[0].strip().replace("'++", "'")
     if isinstance(error, OmegaConfBaseException) and error.full_key:
         return f"{error.full_key}: {text.partition(chr(10))[0]}"
@@ -121,9 +140,19 @@ def adapt(arguments: Iterable[str], search: bool = True) -> list[str]:
 
     A key may be set whether or not a YAML file states it, since defaults live in the code: `a.b=1` is passed as
     `++a.b=1`, and `load` judges the key. A new slot is added: `model/attention@model.local=gqa` as `+model/...`.
-    `arch=` is looked for in recipes/, beside conf/, unless `search` says that they are values all.
+    `arch=` is looked for in recipes/, beside conf/ and what `hydra.searchpath=` names, unless `search` says that they
+    are values all.
     """
-    return [*[_SEARCH] * search, *map(_adapted, arguments)]
+    arguments = list(arguments)
+    own = [word.partition("=")[2].strip().removeprefix("[").removesuffix("]") for word in arguments if searches(word)]
+    where = ",".join([*filter(None, own), _RECIPES])
+    others = map(_adapted, (word for word in arguments if not searches(word)))
+    return [*[f"{_SEARCH}[{where}]"] * search, *others]
+
+
+def searches(word: str) -> bool:
+    """Whether an override names folders where groups are looked for too."""
+    return word.lstrip("+").startswith(_SEARCH)
 
 
 def _adapted(argument: str) -> str:
@@ -143,11 +172,10 @@ def _adapted(argument: str) -> str:
             fix = f"{group}=none" if "none" in options(group) else f"~{match['key']}"
             rule = f"a group holds one of its files: {', '.join(options(group))}"
             raise ArchlabError(f"{match['key']}: found {argument.partition('=')[2] or 'nothing'}; {rule}; write {fix}")
-        if group.startswith("model/") and argument.partition("=")[2].startswith(
-            "["
-        ):  # Hydra would lay one over the other
+        chosen = argument.partition("=")[2]
+        if group.startswith("model/") and chosen.startswith("["):  # Hydra would lay one over the other
             rule = f"a slot holds one component: choose one of the list, or sweep over them with -m {group}=a,b"
-            raise ArchlabError(f"{match['key']}: found {argument.partition('=')[2]}; {rule}")
+            raise ArchlabError(f"{match['key']}: found {chosen}; {rule}")
         if package == group.replace("/", "."):  # its own place, which the defaults have
             return f"{group}={argument.partition('=')[2]}"
         return f"+{argument}" if package else argument

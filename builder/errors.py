@@ -48,3 +48,9 @@ def nearest(word: str, valid: Iterable[str]) -> str | None:
     """The valid word most like `word`, or None when nothing is close."""
     found = difflib.get_close_matches(word, list(valid), n=1, cutoff=0.5)
     return found[0] if found else None
+
+
+def expect(given: object, kind: type, where: str, fix: str) -> None:
+    """Raises TypeError, with what to write, unless a function of the Python interface was given what it takes."""
+    if not isinstance(given, kind):
+        raise TypeError(f"{where} takes a {kind.__name__}, found a {type(given).__name__}; write {fix}")

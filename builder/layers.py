@@ -12,7 +12,10 @@ from .errors import nearest
 KINDS = {"mixer": "mixer", "cross": "[+ cross]", "ffn": "[+ ffn]"}
 """The kinds of parts in the order that a layer has them, as they are written where the rule is told."""
 
-_REPEATED = re.compile(r"\s*(\d+)\s*\*\s*(.+)")
+MOST = 2048
+"""Layers that a model may have: more are a slip of the finger, and would be written out and drawn one by one."""
+
+_REPEATED = re.compile(r"\s*(\d+)\s*\*\s*([^*\s][^*]*)")
 
 
 @dataclass(frozen=True)
@@ -57,6 +60,10 @@ def misspelt(
     meant = _meant(entry, slots, kinds)
     write = meant and f"model.{key}=[{','.join(meant if other == entry else other for other in entries)}]"
     undefined = [name for part in entry.split("+") if (name := part.strip()) not in slots]
+    if "*" in entry:
+        rule = f"a layer that is repeated is N * layer, N a whole number from 1 to {MOST}; slots: {', '.join(slots)}"
+        yield key, entry, rule, write or f"model.{key}=[{next(iter(slots), '...')}]"
+        return
     for name in undefined:
         rule = f"every part of the pattern is a slot of the model; slots: {', '.join(slots) or 'none'}"
         define = f"define model.{name}={{name: ...}}, or " if name else ""
@@ -67,6 +74,18 @@ def misspelt(
     if not undefined and (found != ordered or found[0] != "mixer"):
         rule = f"a layer is {' '.join(KINDS[kind] for kind in allowed)}, not {' + '.join(found)}"
         yield key, entry, rule, write or "a layer that begins with a mixer"
+
+
+def kinds_of(slot: str, pattern: Iterable[str]) -> set[str]:
+    """The kinds of parts that may stand where the entries of a pattern name a slot; none where they don't."""
+    kinds: set[str] = set()
+    for entry in pattern:
+        names = [name.strip() for name in str(entry).rpartition("*")[2].split("+")]
+        for place, name in enumerate(names):
+            last = place == len(names) - 1
+            able = {"mixer"} if not place else {"ffn"} if place > 1 else {"cross", "ffn"} if last else {"cross"}
+            kinds |= able if name == slot else set()
+    return kinds
 
 
 def _meant(entry: str, slots: Mapping[str, Config], kinds: Iterable[str]) -> str:
@@ -82,14 +101,19 @@ def _meant(entry: str, slots: Mapping[str, Config], kinds: Iterable[str]) -> str
 
 
 def written_out(pattern: Iterable[str]) -> list[str]:
-    """A pattern with each `3 * attention+ffn` written out three times; raises pydantic's error for 0 times."""
+    """A pattern with each `3 * attention+ffn` written out three times; raises pydantic's error for 0 times, and where
+    that makes more layers than a model may have."""
     pattern = list(pattern)
     entries: list[str] = []
     for entry in pattern:
         repeated = _REPEATED.fullmatch(entry)
-        times, layer = (int(repeated[1]), repeated[2]) if repeated else (1, entry)
+        times, layer = (int(repeated[1].lstrip("0")[:9] or 0), repeated[2]) if repeated else (1, entry)
         if times < 1:
             refuse("", entry, "a layer that is repeated is there at least once", _once(pattern, entry, layer))
+        if len(entries) + times > MOST:
+            rule = f"a pattern spells {MOST} layers at most, and n_layers repeats it as often as it takes"
+            every = ((_REPEATED.fullmatch(each), each) for each in pattern)
+            refuse("", entry, rule, f"pattern=[{','.join(found[2] if found else each for found, each in every)}]")
         entries += [layer] * times
     return entries
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from difflib import SequenceMatcher
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from types import UnionType
 from typing import Any, TypeVar, Union, get_origin
 
 from pydantic import BaseModel, ValidationError
-from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails
 
 from . import registry, remedy, targets
@@ -19,8 +21,11 @@ from .budget import meet
 from .component import Room
 from .components.init import completed
 from .errors import ConfigError, Problem, shown
+from .judged import class_at, field_at, has, holds_slots, named_slots, room_of, value_at
+from .layers import kinds_of
 from .spec import RunSpec
 
+_ROOT = Path(__file__).parents[1]
 S = TypeVar("S", bound=BaseModel)
 # pydantic's words for a wrong type, where YAML has others
 _RULES = {
@@ -119,64 +124,73 @@ def _steps(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetail
     """The keys that lead to a fault; pydantic goes on with the name of a type where several are allowed."""
     steps = [str(step) for step in line["loc"]]
     for depth in range(1, len(steps)):
-        field = _field(schema, config, steps[:depth])
-        several = field is not None and get_origin(field.annotation) in (Union, UnionType) and _room(field) is None
-        if several and _class_at(schema, config, steps[:depth]) is None:
+        field = field_at(schema, config, steps[:depth])
+        several = field is not None and get_origin(field.annotation) in (Union, UnionType) and room_of(field) is None
+        if several and class_at(schema, config, steps[:depth]) is None:
             return steps[:depth]
     return steps
 
 
 def _problem(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails) -> Problem:
     steps = _steps(schema, config, line)
-    path, context, parent = ".".join(steps), line.get("ctx", {}), _at(config, steps[:-1])
+    path, context, parent = ".".join(steps), line.get("ctx", {}), value_at(config, steps[:-1])
     if line["type"] == "extra_forbidden" or (line["type"] == "not_a_slot" and not _declared(schema, config, steps)):
         return _unknown(schema, config, line, steps)
+    written = partial(remedy.of_whole_list, steps=steps, config=config, field=partial(field_at, schema, config))
     if line["type"] == "missing":
         if isinstance(parent, list | tuple):
             *steps, place = steps
-            fix = remedy.allowed(".".join(steps), _field(schema, config, steps), parent, "", {})
+            fix = remedy.allowed(".".join(steps), field_at(schema, config, steps), parent, "", {})
             return Problem(".".join(steps), shown(parent), f"{int(place) + 1} entries or more", fix)
-        return Problem(path, "nothing", "this key is required", f"{path}=...")
+        return Problem(path, "nothing", "this key is required", written(f"{path}=..."))
     rule = context.get("rule") or _RULES.get(line["type"]) or line["msg"].removeprefix("Value error, ")
     fix = context.get("fix", "")
     if line["type"] == "not_a_slot":
         given = line["input"]
-        fix = f"{path}.name=..."
+        fix = f"{path}.name={given if isinstance(given, str) and ':' in given else '...'}"
         if isinstance(given, str) and _is_name(schema, config, steps, given):
-            group = Path(__file__).parents[1].joinpath("conf", *steps).is_dir()
+            group = _ROOT.joinpath("conf", *steps).is_dir()
             fix = f"{'/'.join(steps)}={given}" if group else f"{path}={{name: {given}}}"
-    elif not fix:
-        fix = remedy.allowed(path, _field(schema, config, steps), line["input"], line["type"], context)
-    fix = remedy.whole(fix, steps, lambda section, key: _has(schema, config, list(section), key))
+    elif steps[-1:] == ["name"] and isinstance(line["input"], str):
+        fix = _fitting(schema, config, steps, line["input"], fix)
+    if not fix:
+        fix = remedy.allowed(path, field_at(schema, config, steps), line["input"], line["type"], context)
+    fix = remedy.whole(fix, steps, lambda section, key: has(schema, config, section, key))
+    fix = written(fix)
     found = "nothing" if isinstance(parent, Mapping) and steps and steps[-1] not in parent else shown(line["input"])
     return Problem(path, found, rule.replace("Input should be ", "must be "), fix)
 
 
-def _field(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> FieldInfo | None:
-    """The field that a path leads to; None where it leads into a value, such as an entry of a list."""
-    here = _class_at(schema, config, steps[:-1])
-    return here.model_fields.get(steps[-1]) if here and steps else None
+def _fitting(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str], word: str, fix: str) -> str:
+    """`fix`, said of the name of a slot; of several that may be meant the first that can stand where the pattern has
+    its slot."""
+    around = class_at(schema, config, steps[:-2])
+    if around is None or not holds_slots(around) or field_at(schema, config, steps[:-1]) is not None:
+        return fix
+    likely = registry.meant(registry.LAYER_ROOMS, word)
+    if fix not in [f"name={name}" for name in likely]:
+        return fix
+    stated = (value_at(config, [*steps[:-2], *place]) for place in (["pattern"], ["encoder", "pattern"]))
+    patterns = [each for each in stated if isinstance(each, list | tuple)] or [around.model_fields["pattern"].default]
+    kinds = kinds_of(steps[-2], chain.from_iterable(patterns))
+    fits = [name for name in likely if not kinds or registry.find(registry.LAYER_ROOMS, name).part in kinds]
+    return f"name={fits[0]}" if fits else ""
 
 
 def _is_name(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str], word: str) -> bool:
     """Whether a slot may hold a component called `word`."""
-    field = _field(schema, config, steps)
-    room = Room(*registry.LAYER_ROOMS) if field is None else _room(field)
+    field = field_at(schema, config, steps)
+    room = Room(*registry.LAYER_ROOMS) if field is None else room_of(field)
     return room is not None and any(word in registry.names(each) for each in room.rooms)
-
-
-def _has(schema: type[BaseModel], config: Mapping[str, Any], section: list[str], key: str) -> bool:
-    here = _class_at(schema, config, section)
-    return here is not None and key in here.model_fields
 
 
 def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[str]) -> bool:
     """Whether a slot belongs there: a field of the schema, or a part of the pattern beside it."""
-    around = _class_at(schema, config, steps[:-2])
-    if around is not None and len(steps) > 1 and _named(around, steps[-2]):
+    around = class_at(schema, config, steps[:-2])
+    if around is not None and len(steps) > 1 and named_slots(around, steps[-2]):
         return True
-    here = _class_at(schema, config, steps[:-1])
-    pattern = _at(config, [*steps[:-1], "pattern"])
+    here = class_at(schema, config, steps[:-1])
+    pattern = value_at(config, [*steps[:-1], "pattern"])
     entries = [str(entry).rpartition("*")[2] for entry in pattern] if isinstance(pattern, list) else []
     parts = [part.strip() for entry in entries for part in entry.split("+")]
     return here is not None and (steps[-1] in here.model_fields or steps[-1] in parts)
@@ -184,17 +198,26 @@ def _declared(schema: type[BaseModel], config: Mapping[str, Any], steps: list[st
 
 def _unknown(schema: type[BaseModel], config: Mapping[str, Any], line: ErrorDetails, steps: list[str]) -> Problem:
     *parents, key = steps
-    here = _class_at(schema, config, parents)
+    here = class_at(schema, config, parents)
     valid = list(here.model_fields) if here else []
-    slot = "; any other key is a slot, {name: ..., its own knobs}" if here and _holds_slots(here) else ""
-    named = _at(config, [*parents, "name"])
+    slot = "; any other key is a slot, {name: ..., its own knobs}" if here and holds_slots(here) else ""
+    named = value_at(config, [*parents, "name"])
     where = ".".join(parents)
     owner = f"{where} ({named})" if isinstance(named, str) else where or "the config"
     path = ".".join(steps)
     close = _closest(key, where, (other for other in _keys(schema, config) if other != path))
     unnamed = f"{path}.name=..." if slot and isinstance(line["input"], Mapping) else ""
-    fix = f"did you mean {close}?" if close else unnamed or f"leave {path} out"
+    unwanted = f"leave {path} out" + (f", or write ~{path} where a YAML of conf/ states it" if _is_stated(key) else "")
+    fix = f"did you mean {close}?" if close else unnamed or unwanted
+    if not parents and any(_ROOT.joinpath(home, key).is_dir() for home in ("conf", "recipes")):
+        fix = f"begin the YAML that {key}= chooses with the line '# @package _global_'"
     return Problem(path, shown(line["input"]), f"{owner} has no such key; keys: {', '.join(valid)}{slot}", fix)
+
+
+def _is_stated(key: str) -> bool:
+    """Whether a YAML file of this project states a key of that name."""
+    files = (file for home in ("conf", "recipes") for file in _ROOT.joinpath(home).rglob("*.yaml"))
+    return any(re.search(rf"(?<![\w.]){re.escape(key)}:", file.read_text(encoding="utf-8")) for file in files)
 
 
 def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
@@ -210,69 +233,18 @@ def _closest(key: str, parent: str, valid: Iterator[str]) -> str | None:
 
 def _keys(schema: type[BaseModel], config: Any, path: tuple[str, ...] = ()) -> Iterator[str]:
     """Every key that this config may hold, as its path."""
-    here = _class_at(schema, config, list(path))
+    here = class_at(schema, config, list(path))
     for key in here.model_fields if here else ():
         yield ".".join((*path, key))
-    node = _at(config, list(path))
+    node = value_at(config, list(path))
     for step, child in node.items() if isinstance(node, Mapping) and here else ():
-        if here and _named(here, str(step)):
+        if here and named_slots(here, str(step)):
             for name in child if isinstance(child, Mapping) else ():
                 yield from _keys(schema, config, (*path, str(step), str(name)))
         elif isinstance(child, Mapping):
-            if here and _holds_slots(here) and step not in here.model_fields:
+            if here and holds_slots(here) and step not in here.model_fields:
                 yield ".".join((*path, str(step)))
             yield from _keys(schema, config, (*path, str(step)))
-
-
-def _holds_slots(schema: type[BaseModel]) -> bool:
-    return schema.model_config.get("extra") == "allow"
-
-
-def _class_at(schema: type[BaseModel], config: Any, path: list[str]) -> type[BaseModel] | None:
-    """The pydantic class that judged the node at `path`, slots resolved by their `name`."""
-    here: type[BaseModel] | None = schema
-    depth = 0
-    while here is not None and depth < len(path):
-        step = path[depth]
-        depth += 1 + _named(here, step)
-        here = _child(here, step, _at(config, path[:depth])) if depth <= len(path) else None
-    return here
-
-
-def _named(parent: type[BaseModel], key: str) -> bool:
-    """Whether slots stand at a key of it, each under a name of the user's own."""
-    field = parent.model_fields.get(key)
-    return field is not None and get_origin(field.annotation) is dict and _room(field) is not None
-
-
-def _child(parent: type[BaseModel], key: str, node: Any) -> type[BaseModel] | None:
-    field = parent.model_fields.get(key)
-    annotation = field.annotation if field else None
-    for section in getattr(annotation, "__args__", (annotation,)):  # a section, also where something else may stand
-        if isinstance(section, type) and issubclass(section, BaseModel) and _room(field) is None:
-            return section
-    room = _room(field) if field else Room(*registry.LAYER_ROOMS)
-    name = node.get("name", room.default) if isinstance(node, Mapping) and room is not None else None
-    try:
-        return room.config_class(name) if room is not None and isinstance(name, str) else None
-    except (registry.UnknownName, ValidationError):  # the second where a slot takes some of its room alone
-        return None
-
-
-def _room(field: Any) -> Room | None:
-    """The room of a field annotated as a slot, also as `slot | None`."""
-    marks = [*field.metadata, *(m for arg in getattr(field.annotation, "__args__", ()) for m in _metadata(arg))]
-    return next((mark for mark in marks if isinstance(mark, Room)), None)
-
-
-def _metadata(annotation: Any) -> tuple[Any, ...]:
-    return getattr(annotation, "__metadata__", ())
-
-
-def _at(config: Any, path: list[str]) -> Any:
-    for step in path:
-        config = config.get(step) if isinstance(config, Mapping) else None
-    return config
 
 
 def choose(value: Any, path: str, allowed: tuple[Any, ...]) -> Any:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig, OmegaConf
 
-from .compose import GROUPS, TEXTS, adapt, composed, is_group, plain, told, with_texts
+from .compose import GROUPS, TEXTS, adapt, composed, is_group, plain, searches, told, with_texts
 from .errors import ArchlabError
 
 
@@ -22,10 +22,13 @@ def lay(overrides: Sequence[str], config: Mapping[str, Any], folder: str) -> dic
     values = [word for word in overrides if word not in choices and word.partition("=")[0] not in TEXTS]
     places = {word: _place(word, folder) for word in choices}
     removed = [word for word in choices if word.startswith("~") or word.endswith("=null")]
-    chosen = composed([word for word in choices if word not in removed])
+    chosen = composed([word for word in overrides if searches(word) or (word in choices and word not in removed)])
     laid, texts = _apart(config, [word for word in overrides if word.partition("=")[0] in TEXTS])
     for word, place in places.items():
-        _put(laid, place, None if word in removed else OmegaConf.select(chosen, place))
+        node = None if word in removed else OmegaConf.select(chosen, place)
+        if node is None and word not in removed:  # a file of one's own, which says something else
+            _refuse_more(word, folder)
+        _put(laid, place, node)
     with told(overrides):
         for override in OverridesParser.create().parse_overrides(adapt(values, search=False)):
             if override.is_sweep_override():
@@ -59,9 +62,14 @@ def _place(word: str, folder: str) -> str:
     group, _, package = key.partition("@")
     files = (root / group / f"{name}.yaml" for root in GROUPS)
     if any("@package _global_" in file.read_text(encoding="utf-8") for file in files if file.is_file()):
-        rule = f"it says more than one place of a config, and {folder} has a whole one"
-        raise ArchlabError(f"{key}: found {name}; {rule}: set keys one by one, or leave the folder out")
+        _refuse_more(word, folder)
     return package or group.replace("/", ".")
+
+
+def _refuse_more(word: str, folder: str) -> NoReturn:
+    key, _, name = word.lstrip("+~").partition("=")
+    rule = f"it says more than one place of a config, and {folder} has a whole one"
+    raise ArchlabError(f"{key}: found {name}; {rule}: set keys one by one, or leave the folder out")
 
 
 def _put(config: DictConfig, place: str, node: Any) -> None:

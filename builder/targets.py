@@ -185,13 +185,17 @@ def _arguments(function: ast.FunctionDef, skip: int) -> tuple[dict[str, ast.expr
 def _lookup(file: Path, module: str, name: str) -> ast.ClassDef | ast.FunctionDef | tuple[str, str] | None:
     """The definition of `name` in a file, or the (module, name) it is imported from; None: made in another way.
 
-    Raises _Missing when the file has no such name.
+    Raises _Missing when the file has no such name, or is no Python.
     """
     package = module if file.name == "__init__.py" else module.rpartition(".")[0]
     has: set[str] = set()
     starred: list[str] = []
-    text = file.read_text(encoding="utf-8")
-    for node in _statements(ast.parse(text).body):
+    try:
+        text = file.read_text(encoding="utf-8")
+        body = ast.parse(text, str(file)).body
+    except (SyntaxError, ValueError) as error:  # the second for what is no UTF-8
+        raise _Missing(f"{module} can't be imported: {type(error).__name__}: {error}") from None
+    for node in _statements(body):
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             if node.name == name:
                 return node

@@ -16,7 +16,7 @@ from builder.compare.changes import render as render_changes
 from builder.compare.changes import section as changes_section
 from builder.compare.export import write as write_tables
 from builder.compare.sources import gather, side
-from builder.compare.table import render
+from builder.compare.table import first, render
 from builder.errors import ArchlabError
 from builder.load import read
 
@@ -29,6 +29,7 @@ def job(config: dict[str, Any]) -> None:
     over = along(found, spec.along) if found and spec.along else None
     if found:
         console.print(render(found))
+        console.out(first(found), highlight=False)
     changes = difference(*(side(name, runs) for name in spec.sides)) if spec.sides else None
     if changes:
         console.print(render_changes(changes))

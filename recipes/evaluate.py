@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
-from pydantic import PositiveInt
+from pydantic import Field, PositiveInt
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -17,6 +17,7 @@ from builder.data import cache_folder, prepare
 from builder.evaluation import Evaluation, evaluate
 from builder.evaluation.render import render
 from builder.experiments.folder import RunFolder
+from builder.generation import MOST_BEAMS
 from builder.load import read
 from builder.section import Section
 
@@ -27,7 +28,7 @@ class EvaluateSpec(Section):
     run: str
     checkpoint: str = "best"
     limit: PositiveInt | None = None
-    num_beams: PositiveInt = 1
+    num_beams: Annotated[int, Field(ge=1, le=MOST_BEAMS)] = 1
     format: Literal["table", "json"] = "table"
 
 

@@ -3,51 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
-from pydantic import PositiveInt, model_validator
 from rich.console import Console
 
 from builder import ArchlabError, load_run
 from builder.checklist.render import render
 from builder.cli import main
-from builder.component import refuse
+from builder.components.attention import Attention
 from builder.data.templated import with_chat
 from builder.data.tokenizer import Tokenizer
+from builder.errors import ConfigError, Problem, shown
 from builder.experiments.attention_maps import write
 from builder.experiments.draft import proposals
 from builder.experiments.run import Run
-from builder.experiments.verbs import answer, refuse_unread
+from builder.experiments.verbs import answer, refuse_unread, verb_of
+from builder.generation.command import GenerateSpec
 from builder.load import read
-from builder.sections import SampleSpec
-
-
-class GenerateSpec(SampleSpec):
-    """The knobs of generation, the folder of the run, and which of its checkpoints: `best` or `last`.
-
-    draft           the folder of a smaller run with the same tokenizer, which proposes tokens; None: nothing does
-    draft_tokens    how many it proposes at a time; None: 4
-    compile         whether torch compiles the step of a token, which takes many seconds, and then less for each token
-    raw             whether the prompt is asked as it stands, of a run that has a chat template
-    attention       whether what each head looks at is drawn too, into the run folder
-    """
-
-    run: str
-    checkpoint: str = "best"
-    draft: str | None = None
-    draft_tokens: PositiveInt | None = None
-    compile: bool = False
-    raw: bool = False
-    attention: bool = False
-
-    @model_validator(mode="after")
-    def _a_draft_is_there_to_propose(self) -> Self:
-        if self.draft is None and self.draft_tokens is not None:
-            refuse("draft_tokens", self.draft_tokens, "nothing reads it while draft is null", "draft=RUNDIR")
-        if self.draft is not None and self.compile:
-            rule = "what is compiled reads a token a step, and behind a draft the model reads several"
-            refuse("compile", True, rule, "compile=false, or draft=null")
-        return self
 
 
 def job(config: dict[str, Any]) -> None:
@@ -55,6 +27,7 @@ def job(config: dict[str, Any]) -> None:
     spec = read(GenerateSpec, config)
     run = load_run(spec.run, spec.checkpoint)
     refuse_unread(run.model.spec, run.tokenizer, compile=spec.compile, draft=spec.draft, raw=spec.raw)
+    _refuse_unread(run, spec)
     Console(stderr=True).print(render(run.report, title=f"Checklist of config {run.spec.hash}"))
     if not run.report.ok:
         raise ArchlabError(f"{spec.run}: its checklist fails, see above; nothing was generated")
@@ -65,6 +38,18 @@ def job(config: dict[str, Any]) -> None:
     answer(run.model, tokenizer, spec, Console(), run.labels, **how)
     if spec.attention:
         _draw(run, tokenizer, spec)
+
+
+def _refuse_unread(run: Run, spec: GenerateSpec) -> None:
+    """Raises ConfigError for what is asked of a run whose model has no use for it."""
+    idle = [] if verb_of(run.model.spec) == "go_on" else spec.sampling
+    faults = [(name, "this model doesn't write, a token at a time", f"leave {name} out") for name in idle]
+    if spec.attention and not any(isinstance(module, Attention) for module in run.model.modules()):
+        faults.append(("attention", "no layer of this model is an attention", "attention=false"))
+    if faults:
+        raise ConfigError(
+            Problem(n, shown(getattr(spec, n)), f"nothing reads it: {why}", fix) for n, why, fix in faults
+        )
 
 
 def _draw(run: Run, tokenizer: Tokenizer, spec: GenerateSpec) -> None:

@@ -113,6 +113,16 @@ def test_hydras_own_sweep_runs_what_is_right_and_reports_each_wrong_job(
     assert "model.n_layers: found 0" in err and "model.n_layers: found -1" in err
 
 
+def test_hydra_leaves_what_it_would_print_to_the_command(
+    command: Command, jobs: Any, capsys: pytest.CaptureFixture[str], tmp_path: Path
+):
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "own.yaml").write_text("# @package _global_\nmodel:\n\td_model: 64\n")
+    assert command(jobs[1], "train", f"--config-dir={tmp_path}", "experiment=own") == 1
+    out, err = capsys.readouterr()
+    assert err.startswith("error: ") and "own.yaml, line 3" in err and "Traceback" not in out + err
+
+
 def test_a_right_sweep_over_groups_exits_0(command: Command, jobs: Any):
     ran, job = jobs
     assert command(job, "train", "--multirun", "model/position=rope,none", "hydra/sweeper=basic") == 0

@@ -1,4 +1,4 @@
-"""A full disk is told in one sentence, with what is free and what was wanted; no other fault is taken for one."""
+"""A disk that takes no more is told in a sentence, with what is free and was wanted; no other fault is taken for it."""
 
 import errno
 from pathlib import Path
@@ -26,9 +26,17 @@ def test_what_was_wanted_is_asked_afterwards(tmp_path):
     assert "MiB are free on its disk of the 3.0 MiB that it takes" in said and "resume=" in said
 
 
-def test_a_quota_is_called_one(tmp_path):
-    with pytest.raises(DiskFull, match="no room is left of your quota"), room_for(tmp_path / "file"):
-        raise OSError(errno.EDQUOT, "Disk quota exceeded")
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        (errno.EDQUOT, "no room is left of your quota.*: make room, then"),
+        (errno.EFBIG, "no file may become so large here.*: raise the limit .ulimit -f"),
+        (errno.EROFS, "its disk can only be read now.*: make it writable again, then"),
+    ],
+)
+def test_each_reason_is_called_by_its_name(tmp_path, number, said):
+    with pytest.raises(DiskFull, match=said), room_for(tmp_path / "file"):
+        raise OSError(number, "as the system calls it")
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EIO, "Input/output error"), ValueError("no number")], ids=repr)

@@ -130,7 +130,7 @@ def test_both_are_checked_trained_and_generated_with(house):
     report = json.loads((run / "checklist.json").read_text())
     assert report["ok"] and {"PASS"} == {finding["status"] for finding in report["findings"]}
     told = "\n".join(f"{finding['path']} {finding['found']} {finding['rule']}" for finding in report["findings"])
-    assert "16 distances" in told and "FLOPs of a small copy" in told and "padding on either side" in told
+    assert "16 distances" in told and "FLOPs of a small copy" in told and "padding changes nothing" in told
     written = python(house, "-m", "recipes.generate", f"run={run}", "prompt=the cat", "max_new_tokens=4", "seed=0")
     assert written.returncode == 0 and written.stdout, written.stderr
 

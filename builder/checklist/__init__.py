@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from builder.data.corpus import Corpus
 from builder.data.tokenizer import Tokenizer
+from builder.errors import expect
 from builder.spec import RunSpec
 
 from . import deploy, dimensions, experts, masks, positions, structure, vocabulary
@@ -30,6 +31,7 @@ def check(
     tokenizer   the tokenizer, when only that is at hand
     trains      whether it is to be trained: then the memory of a step is forecast, and must fit
     """
+    expect(spec, RunSpec, "check", "check(load(config))")
     subject = Subject(spec, probes, corpus, corpus.tokenizer if corpus is not None else tokenizer, trains)
     findings = tuple(finding for question in _QUESTIONS for finding in question.check(subject))
     return Report(findings, deploy.rows(subject))

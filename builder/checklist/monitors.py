@@ -13,9 +13,13 @@ from builder.finding import Finding, Status
 from builder.spec import RunSpec
 from builder.training.figures import names, watched
 
+from .endless import vain
+
 
 def unwatchable(spec: RunSpec, corpus: Corpus | None = None) -> Iterator[Finding]:
-    """What is wrong with `monitor` and `mode` of a callback: best.ckpt would never be written, or be the worst."""
+    """What is wrong with `monitor` and `mode` of a callback: best.ckpt would never be written, or be the worst; and
+    what is told trainer and callbacks in vain."""
+    yield from vain(spec, corpus)
     known, watches = [*names(spec, corpus)], watched(spec)
     if watches and spec.trainer.get("limit_val_batches") == 0:
         rule = f"{', '.join(watch.path for watch in watches)} look at what a validation finds, and there is none"

@@ -9,8 +9,8 @@ from typing import Any
 ABSENT_VALUE = "-"
 """Stands where a config has no such key."""
 
-_NAME = ".name"
-"""How the key ends that says which component a slot holds."""
+_NAMES = ("._target_", ".name")
+"""How the key ends that says what a slot holds: a class by its import path, or a component."""
 
 Values = Mapping[str, Any]
 """The values of one configuration by their paths."""
@@ -20,8 +20,8 @@ Values = Mapping[str, Any]
 class Columns:
     """The keys in which configurations differ, as columns.
 
-    A slot that holds different components is one column: their names, with what those of one name differ in in
-    brackets, `gqa(n_kv_heads=2)`. A knob that all of them have is a column of its own where it varies.
+    A slot that holds different components, or classes, is one column: their names, with what those of one name differ
+    in in brackets, `gqa(n_kv_heads=2)`. A knob that all of them have is a column of its own where it varies.
 
     paths       the key of each column, by the column's name
     inside      the keys that stand in brackets, by a slot's key and a component's name
@@ -35,7 +35,7 @@ class Columns:
     @classmethod
     def of(cls, keys: Mapping[str, str], items: Sequence[Values]) -> Columns:
         """The columns of these paths with their short names, by the configurations that differ in them."""
-        slots = [path.removesuffix(_NAME) for path in keys if path.endswith(_NAME)]
+        slots = {_slot(path): path for end in reversed(_NAMES) for path in keys if path.endswith(end)}
         paths: dict[str, str] = {}
         inside: dict[tuple[str, str], list[str]] = {}
         fixed: list[str] = []
@@ -43,9 +43,9 @@ class Columns:
             slot = min((slot for slot in slots if belongs(path, (slot,))), key=len, default=None)
             if slot is None:
                 paths[short] = path
-            if slot is None or path != slot + _NAME:
+            if slot is None or path != slots[slot]:
                 continue
-            name = short.removesuffix(_NAME)
+            name = _slot(short)
             name = slot if name in keys.values() else name
             paths[name] = path
             knobs = [key for key in keys if key != path and belongs(key, (slot,))]
@@ -97,7 +97,7 @@ def shortened(paths: Sequence[str]) -> dict[str, str]:
     for path in paths:
         parts = path.split(".")
         endings = [".".join(parts[start:]) for start in range(len(parts) - 1, -1, -1)]
-        if parts[-1] == "name":  # says nothing without what it names
+        if f".{parts[-1]}" in _NAMES:  # says nothing without what it names
             endings = endings[1:] or endings
         names[path] = next(
             (end for end in endings if sum(f".{other}".endswith(f".{end}") for other in paths) == 1), path
@@ -105,8 +105,14 @@ def shortened(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
+def _slot(path: str) -> str:
+    """The slot whose component a path names; any other path as it is."""
+    return next((path.removesuffix(end) for end in _NAMES if path.endswith(end)), path)
+
+
 def _said(item: Values, path: str) -> str:
-    return shown(item.get(path, ABSENT_VALUE))
+    said = shown(item.get(path, ABSENT_VALUE))
+    return said.rpartition(".")[2] if path.endswith(_NAMES[0]) else said  # a class without its package
 
 
 def _kinds(items: Sequence[Values], path: str) -> list[str]:
@@ -116,6 +122,5 @@ def _kinds(items: Sequence[Values], path: str) -> list[str]:
 
 def _knobs(path: str, item: Values, keys: Iterable[str]) -> str:
     """The knobs of a component that a configuration has."""
-    slot = path.removesuffix("name")
-    told = {key.removeprefix(slot).removesuffix(_NAME): _said(item, key) for key in keys}
+    told = {_slot(key.removeprefix(f"{_slot(path)}.")): _said(item, key) for key in keys}
     return ", ".join(f"{knob}={value}" for knob, value in told.items() if value != ABSENT_VALUE)

@@ -19,7 +19,7 @@ from builder.load import read
 from builder.spec import ModelSpec
 
 from .apart import ABSENT_VALUE, belongs, shown
-from .groups import APART, flattened
+from .groups import telling
 from .page import html_table
 from .run import Run
 
@@ -175,11 +175,10 @@ def _short(value: Any) -> str:
 
 def _others(first: Run, second: Run) -> Iterator[str]:
     """What differs outside of the model, less what makes no other run; the seed is told."""
-    one, other = dict(flattened(first.config)), dict(flattened(second.config))
-    hidden = [section for section in APART if section != "seed"]
+    one, other = ({"seed": run.seed, **dict(telling(run.config))} for run in (first, second))
     for path in dict.fromkeys([*one, *other]):
         mine, yours = one.get(path, ABSENT_VALUE), other.get(path, ABSENT_VALUE)
-        if mine != yours and not belongs(path, ("model", *hidden)):
+        if mine != yours and not belongs(path, ("model",)):
             yield f"{path}: {shown(mine)} -> {shown(yours)}"
     if first.corpus != second.corpus and None not in (first.corpus, second.corpus):
         yield f"data: {str(first.corpus)[:8]} -> {str(second.corpus)[:8]}"

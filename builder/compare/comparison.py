@@ -9,7 +9,7 @@ from builder.errors import ArchlabError, nearest
 
 from .apart import Columns, shortened
 from .groups import Configuration, group
-from .matched import Match, alike, matches
+from .matched import NUMBERS, Match, Side, alike, matches
 from .run import Run
 from .settings import CompareSpec
 from .statistics import Mean, Pair, mean, pairs
@@ -35,6 +35,11 @@ class Row:
     whole: bool
     marks: tuple[str, ...]
     rank: int | None = None
+
+    @property
+    def side(self) -> Side:
+        """The configuration with the runs whose values count."""
+        return self.configuration, [run for run, _ in self.values]
 
     @property
     def shows(self) -> bool:
@@ -63,6 +68,7 @@ class Comparison:
     rows        by rank, else as they were read, those without a number last
     keys        the config keys in which the configurations differ, by their short names
     refusal     why nothing is ranked; empty where it is
+    advice      what to write then
     overruled   why nothing would have been ranked without force; empty where it would
     pairs       tests of every two rows that may be compared, by their places in `rows`
     """
@@ -75,6 +81,7 @@ class Comparison:
     metrics: tuple[str, ...]
     matches: tuple[Match, ...]
     refusal: str
+    advice: str
     overruled: str
     forced: bool
     pairs: tuple[Pair, ...]
@@ -107,16 +114,16 @@ def compare(runs: Sequence[Run], spec: CompareSpec) -> Comparison:
     higher = is_higher_better(spec.rank, spec.goal)
     rows = [_row(configuration, spec, higher) for configuration in group(runs)]
     able = [row for row in rows if row.mean is not None and (row.whole or spec.force)]
-    found = matches([(row.configuration, [run for run, _ in row.values]) for row in able])
+    found = matches([row.side for row in able])
     asked = [match for match in found if match.aspect in spec.match]
-    against = _refusal(rows, [row for row in able if row.whole], asked)
+    against, advice = _refusal(rows, [row for row in able if row.whole], asked)
     if spec.force or not against:
         rows = _by_rank(rows, able, higher)
     keys = list(dict.fromkeys(path for row in rows for path in row.configuration.differing))
     return Comparison(
         metric=spec.rank, by=spec.by, higher=higher, rows=tuple(rows), keys=shortened(keys),
         metrics=tuple(logged), matches=tuple(found), refusal="" if spec.force else against,
-        overruled=against if spec.force else "", forced=spec.force,
+        advice="" if spec.force else advice, overruled=against if spec.force else "", forced=spec.force,
         pairs=tuple(_tested(rows, asked, spec.force)),
     )  # fmt: skip
 
@@ -139,13 +146,21 @@ def _row(configuration: Configuration, spec: CompareSpec, higher: bool) -> Row:
     return Row(configuration, used, values, middle, whole, (*configuration.notes, *marks))
 
 
-def _refusal(rows: Sequence[Row], able: Sequence[Row], asked: Sequence[Match]) -> str:
+def _refusal(rows: Sequence[Row], able: Sequence[Row], asked: Sequence[Match]) -> tuple[str, str]:
+    """(why nothing is ranked, what helps); empty where it is ranked."""
     if len(rows) == 1:
-        return "one configuration, beside no other"
+        return "one configuration, beside no other", "train another, or name more folders: runs=DIR,DIR"
     if len(able) < 2:
-        return f"{len(able)} of {len(rows)} configurations have completed runs that all have a number"
-    unlike = [match.what for match in asked if match.alike is not True]
-    return f"not matched: {'; '.join(unlike)}" if unlike else ""
+        why = f"{len(able)} of {len(rows)} configurations have completed runs that all have a number"
+        return why, "let more of them be completed, or write force=true to rank those that have a number"
+    unlike = [match for match in asked if match.alike is not True]
+    if not unlike:
+        return "", ""
+    ways = ["where=[path=value] for what is alike"]
+    ways += ["budget=... to train at equal cost"] if any(match.aspect in NUMBERS for match in unlike) else []
+    if left := [match.aspect for match in asked if match.alike]:
+        ways.append(f"match=[{','.join(left)}] for what must be alike")
+    return f"not matched: {'; '.join(match.what for match in unlike)}", f"write {', or '.join(ways)}, or force=true"
 
 
 def _by_rank(rows: Sequence[Row], able: Sequence[Row], higher: bool) -> list[Row]:
@@ -161,7 +176,6 @@ def _tested(rows: Sequence[Row], asked: Sequence[Match], force: bool) -> list[Pa
     unlike = [] if force else [match for match in asked if match.alike is not True]
 
     def fair(one: int, other: int) -> bool:
-        sides = [[run for run, _ in rows[place].values] for place in (one, other)]
-        return all(alike(match, *sides) for match in unlike)
+        return all(alike(match, rows[one].side, rows[other].side) for match in unlike)
 
     return pairs(samples, allowed, fair if unlike else None)

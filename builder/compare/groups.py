@@ -6,8 +6,9 @@ import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
+from builder.acting import acting, likeness
 from builder.errors import ArchlabError, nearest
 from builder.load import load
 from builder.spec import EXECUTION, RunSpec
@@ -15,8 +16,8 @@ from builder.spec import EXECUTION, RunSpec
 from .apart import ABSENT_VALUE, Columns, belongs, shortened
 from .run import COMPLETED, Run
 
-APART = ("seed", "output", "logger", "callbacks", "sample", "budget", *EXECUTION)
-"""What makes no other configuration: the seed, and what the hash of a run leaves out."""
+APART = ("seed", "output", "logger", "sample", "budget", *EXECUTION)
+"""What makes no other configuration: the seed, and what the hash of a run leaves out but for callbacks that act."""
 
 CORPUS = "data (fingerprint)"
 """The key under which configurations differ whose configs are equal and whose texts aren't."""
@@ -27,6 +28,7 @@ class Configuration:
     """Runs that are the same but for their seeds.
 
     config      every leaf by its path, defaults filled in; what was typed, of jobs that never had a config
+    spec        the same as it was loaded, with any seed; None where this version can't
     runs        all of them
     notes       what is odd about it as a whole
     """
@@ -34,6 +36,7 @@ class Configuration:
     identity: str
     config: Mapping[str, Any]
     runs: tuple[Run, ...]
+    spec: RunSpec | None = None
     differing: Mapping[str, Any] = field(default_factory=dict)
     label: str = ""
     notes: tuple[str, ...] = ()
@@ -71,24 +74,24 @@ class Configuration:
 
 def group(runs: Sequence[Run]) -> list[Configuration]:
     """The configurations of runs, in their order, with labels and the keys in which they differ."""
-    keyed: dict[tuple[str, str | None], tuple[Mapping[str, Any], list[Run], list[str]]] = {}
+    keyed: dict[tuple[str, str | None], tuple[_Known, list[Run], list[str]]] = {}
     corpora: dict[str, str | None] = {}
-    known: dict[str, tuple[RunSpec, dict[str, Any]] | None] = {}  # loaded once for all seeds
+    known: dict[str, _Known] = {}  # loaded once for all seeds
     siblings: dict[str, Run] = {}  # a job without a config is what another seed of it in its sweep is
     for run in runs:
         if run.config and run.typed:
             siblings.setdefault(_job(run), run)
     identified = [_identify(run if run.config else siblings.get(_job(run), run), known) for run in runs]
-    for run, (identity, _, _) in zip(runs, identified, strict=True):
-        corpora[identity] = corpora.get(identity) or run.corpus
-    for run, (identity, config, notes) in zip(runs, identified, strict=True):
-        corpus = run.corpus or corpora[identity]  # of a run that ended before it had read any
-        held = keyed.setdefault((identity, corpus), (config, [], []))
+    for run, (found, _) in zip(runs, identified, strict=True):
+        corpora[found.identity] = corpora.get(found.identity) or run.corpus
+    for run, (found, notes) in zip(runs, identified, strict=True):
+        corpus = run.corpus or corpora[found.identity]  # of a run that ended before it had read any
+        held = keyed.setdefault((found.identity, corpus), (found, [], []))
         held[1].append(run)
         held[2].extend(note for note in notes if note not in held[2])
     made = [
-        Configuration(identity, config, tuple(members), notes=tuple(notes))
-        for (identity, _), (config, members, notes) in keyed.items()
+        Configuration(found.identity, found.leaves, tuple(members), found.spec, notes=tuple(notes))
+        for found, members, notes in keyed.values()
     ]
     return _told_apart(made, [corpus for _, corpus in keyed])
 
@@ -115,37 +118,48 @@ def flattened(node: Any, path: str = "") -> Iterator[tuple[str, Any]]:
         yield path, list(node) if isinstance(node, tuple) else node
 
 
-def _identify(
-    run: Run, known: dict[str, tuple[RunSpec, dict[str, Any]] | None]
-) -> tuple[str, dict[str, Any], list[str]]:
-    """(what is equal for equal configurations, its leaves, what is odd)."""
+class _Known(NamedTuple):
+    """What is equal for equal configurations, and their leaves; their spec, where there is one."""
+
+    identity: str
+    leaves: dict[str, Any]
+    spec: RunSpec | None = None
+
+
+def telling(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The leaves of a config that make it another configuration, by their paths; of callbacks, those that act."""
+    callbacks = config.get("callbacks")
+    kept = {key: value for key, value in config.items() if key != "callbacks"}
+    if found := acting(callbacks) if isinstance(callbacks, Mapping) else callbacks:
+        kept["callbacks"] = found
+    return ((path, value) for path, value in flattened(kept) if not belongs(path, APART))
+
+
+def _identify(run: Run, known: dict[str, _Known]) -> tuple[_Known, list[str]]:
+    """What a run is, and what is odd about it."""
     if not run.config:
         leaves = {path: value for path, value in run.typed.items() if path != "seed"}
-        return f"typed {_digest(leaves)}" if leaves else run.where, leaves, []
-    stated = dict(_leaves(run.config))
+        return _Known(f"typed {_digest(leaves)}" if leaves else run.where, leaves), []
+    stated = dict(telling(run.config))
     key = _digest(stated)
     if key not in known:
         try:
-            spec = load(dict(run.config))
-            known[key] = spec.model_copy(update={"seed": 0}), dict(_leaves(spec.to_dict()))
+            spec = load(dict(run.config)).model_copy(update={"seed": 0})
+            known[key] = _Known(likeness(spec), dict(telling(spec.to_dict())), spec)
         except ArchlabError:  # of another version, or made by hand
-            known[key] = None
-    if (loaded := known[key]) is None:
-        return f"raw {key}", stated, ["a config that this version can't load"]
-    spec, leaves = loaded
-    own = spec.model_copy(update={"seed": run.seed}).hash
+            known[key] = _Known(f"raw {key}", stated)
+    found = known[key]
+    if found.spec is None:
+        return found, ["a config that this version can't load"]
+    own = found.spec.model_copy(update={"seed": run.seed}).hash
     changed = [f"{run.name}: config.yaml was changed after the run"] if run.hash not in (None, own) else []
-    return spec.hash, leaves, changed
+    return found, changed
 
 
 def _job(run: Run) -> str:
     """What a sweep asked of a job, but for its seed."""
     typed = {path: value for path, value in run.typed.items() if path != "seed"}
     return f"{run.where.rpartition('/')[0]} {_digest(typed)}" if typed else run.where
-
-
-def _leaves(config: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    return ((path, value) for path, value in flattened(config) if not belongs(path, APART))
 
 
 def _told_apart(made: list[Configuration], corpora: list[str | None]) -> list[Configuration]:

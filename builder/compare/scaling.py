@@ -16,6 +16,9 @@ SIZES, RATIO = 4, 2.0
 DRAWS = 400
 """Bootstrap samples."""
 
+_SAME = ("tokens", "data", "validation", "targets")
+"""What must be alike, so that sizes are all that differs."""
+
 _EXPONENTS = np.geomspace(0.01, 3.0, 100)
 
 
@@ -65,7 +68,7 @@ def law(comparison: Comparison, seed: int = 0) -> Law | str:
     if len(set(sizes)) < SIZES or max(sizes) < RATIO * min(sizes):
         distinct = f"{len(set(sizes))} sizes" + (f", {min(sizes):,.0f} to {max(sizes):,.0f}" if sizes else "")
         return f"it takes {SIZES} sizes, the largest {RATIO:g} times the smallest; found {distinct}"
-    unlike = [match.aspect for match in comparison.matches if match.aspect in ("tokens", "data") and not match.alike]
+    unlike = [match.aspect for match in comparison.matches if match.aspect in _SAME and not match.alike]
     note = f"{' and '.join(unlike)} aren't matched, so this isn't of size alone" if unlike else ""
     return fit(sizes, losses, seed, note)
 

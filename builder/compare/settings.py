@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from builder.component import refuse
 from builder.section import Section
 
-Aspect = Literal["params", "active_params", "flops", "state_bytes_per_token", "tokens", "data"]
+Aspect = Literal["params", "active_params", "flops", "state_bytes_per_token", "tokens", "data", "validation", "targets"]
 """What may be alike in all configurations."""
 
 WANDB = "wandb:"
@@ -40,7 +40,10 @@ class CompareSpec(Section):
     by: Literal["best", "last"] = "best"
     goal: Literal["min", "max"] | None = None
     along: str | None = None
-    match: Annotated[tuple[Aspect, ...], Field(strict=False)] = ("params", "flops", "tokens", "data")
+    match: Annotated[tuple[Aspect, ...], Field(strict=False)] = (
+        *("params", "flops", "tokens", "data"),
+        *("validation", "targets"),
+    )
     force: bool = False
     diff: Texts = None
     out: str | None = None

@@ -123,29 +123,25 @@ def _others(row: Row, comparison: Comparison) -> list[float]:
 def _below(comparison: Comparison) -> Iterator[Text]:
     if comparison.refusal:
         yield Text(f"not ranked: {comparison.refusal}", style="bold yellow")
-        aspects = [match.aspect for match in comparison.matches if match.alike]
-        ways = ["where=[path=value] for what is alike", "budget=... to train at equal cost"]
-        ways += [f"match=[{','.join(aspects)}] for what must be alike"] if aspects else []
-        yield Text(f"write {', or '.join(ways)}, or force=true", style="yellow")
+        yield Text(comparison.advice, style="yellow")
     elif comparison.overruled:
         yield Text(f"ranked by force, though {comparison.overruled}", style="yellow")
     matched = [match.what for match in comparison.matches if match.alike]
     if matched:
         yield Text(f"matched within 1%: {'; '.join(matched)}", style="dim")
-    yield from _first(comparison)
     yield from _pairs(comparison)
     yield from _some([mark for row in comparison.rows for mark in row.marks], "yellow")
 
 
-def _first(comparison: Comparison) -> Iterator[Text]:
-    """Which run the best number is of: its folder and its checkpoint."""
+def first(comparison: Comparison) -> str:
+    """Which run the best number is of: its folder and its checkpoint, in a line that is not to be broken."""
     everyone = [(found, run) for row in comparison.rows for run, found in row.values if row.whole or comparison.forced]
     if not everyone:
-        return
+        return ""
     found, run = (max if comparison.higher else min)(everyone, key=lambda entry: entry[0].value)
     word = comparison.by if comparison.by == "best" else "best last"
     end = last(run.series[comparison.metric])
-    yield Text(
+    return (
         f"{word} {comparison.metric}: {number(found.value)} at step {found.step}, last {number(end and end.value)}; "
         f"{run.where}" + (f", {run.checkpoint}" if run.checkpoint else "")
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,18 +14,23 @@ from typing import Any
 from ..errors import ConfigError, Problem, nearest
 from .paths import files_at, refuse_path
 
+_JSON = (".json", ".jsonl", ".ndjson")
 RULE = "a .jsonl, .json, .csv, .tsv, .parquet or .txt file (a row a line), a folder of them, or a glob"
 
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of one file or hub; `place` is where they are from."""
+    """The rows of one file or hub; `place` is where they are from, `file` where that is a file."""
 
     place: str
     data: Any
+    file: Path | None = None
 
     def rows(self, columns: Sequence[str], path: str = "data.columns") -> Iterator[tuple[str, tuple[Any, ...]]]:
-        """(where it stands, the values of `columns`) of every row. Raises ConfigError for a column that isn't there."""
+        """(where it stands, the values of `columns`) of every row.
+
+        Raises ConfigError for a column that isn't there, and for a row that lacks the field of one.
+        """
         there = list(self.data.column_names)
         for column in columns:
             if column not in there:
@@ -32,12 +38,32 @@ class Table:
                 fix = f"{path}=[{', '.join(nearest(name, there) or '<one of its columns>' for name in columns)}]"
                 raise ConfigError([Problem(path, found, "columns that every file has", fix)])
         values = zip(*(self.data[column] for column in columns), strict=True)
-        return ((f"{self.place}, row {number}", row) for number, row in enumerate(values, 1))
+        for number, row in enumerate(values, 1):
+            where = f"{self.place}, row {number}"
+            if None in row and (missing := [name for name in columns if name in self._lacking(number)]):
+                found = f"{where}: it has no field {missing[0]!r}"
+                raise ConfigError(
+                    [Problem("data.path", found, "each row has every field that is read", "mend the row")]
+                )
+            yield where, row
+
+    def _lacking(self, number: int) -> set[str]:
+        """The columns that a row of a file of JSON doesn't state, which the library takes for null."""
+        if self.file is None or self.file.suffix.lower() not in _JSON:
+            return set()
+        text = self.file.read_text(encoding="utf-8")
+        try:
+            whole = json.loads(text)
+            rows = whole if isinstance(whole, list) else [whole]
+        except ValueError:  # a row a line
+            rows = [json.loads(line) for line in text.split("\n") if line.strip()]
+        row = rows[number - 1] if number <= len(rows) else None
+        return set(self.data.column_names) - row.keys() if isinstance(row, dict) else set()
 
 
 def local_tables(path: str, cache: Path) -> list[Table]:
     """A table for each file at `path`, read without a network, kept in `cache`. Raises ConfigError, with the file."""
-    return [Table(str(file), _local(file, cache)) for file in files_at(path, RULE)]
+    return [Table(str(file), _local(file, cache), file) for file in files_at(path, RULE)]
 
 
 def hub_table(name: str, subset: str | None, part: str, cache: Path) -> Table:
@@ -74,7 +100,7 @@ def _local(file: Path, cache: Path) -> Any:
     try:
         if not file.stat().st_size:
             raise ValueError("it is empty")
-        if file.suffix.lower() in (".jsonl", ".json", ".ndjson"):
+        if file.suffix.lower() != ".parquet":
             with file.open("rb") as lines:
                 for number, line in enumerate(lines, 1):
                     _refuse_bytes(line, number)
@@ -116,11 +142,39 @@ def _json(datasets: Any, file: Path, cache: str) -> Any:
 
 
 def _csv(datasets: Any, file: Path, cache: str, sep: str = ",") -> Any:
-    with file.open(encoding="utf-8", newline="") as stream:
-        names = next(csv.reader(stream, delimiter=sep))
     # Text that happens to be a number, or to say NA, is text.
-    texts = datasets.Features({name: datasets.Value("string") for name in names})
+    texts = datasets.Features({name: datasets.Value("string") for name in _header(file, sep)})
     return datasets.Dataset.from_csv(str(file), features=texts, cache_dir=cache, keep_default_na=False, sep=sep)
+
+
+def _header(file: Path, sep: str) -> list[str]:
+    """The names of the columns; raises ValueError with the line of a row that has another number of fields, whose
+    values the library would give to other columns."""
+    limit = csv.field_size_limit(sys.maxsize)  # a document may be long
+    with file.open(encoding="utf-8-sig", newline="") as stream:
+        rows = csv.reader(stream, delimiter=sep, strict=True)
+        try:
+            names, begins, count = next(filter(_is_row, rows), []), rows.line_num + 1, 0
+            if not all(names) or len({*names}) < len(names):
+                raise ValueError(f"the header is {', '.join(map(repr, names))}, and each column has a name of its own")
+            for row in rows:
+                if _is_row(row) and len(row) != len(names):
+                    has = f"line {begins} has {len(row)} field{'s' * (len(row) > 1)}, and the header {len(names)}"
+                    rule = f"a text with {sep!r} or a line break in it stands in double quotes"
+                    raise ValueError(f"{has}: {', '.join(names)}; {rule}")
+                begins, count = rows.line_num + 1, count + _is_row(row)
+        except csv.Error as error:
+            raise ValueError(f"line {rows.line_num}: {error}") from None
+        finally:
+            csv.field_size_limit(limit)
+    if not count:
+        raise ValueError("it has no rows below its header")
+    return names
+
+
+def _is_row(fields: list[str]) -> bool:
+    """Whether a line is one to the library, which passes over blank ones."""
+    return len(fields) > 1 or bool(fields and fields[0].strip())
 
 
 def _tsv(datasets: Any, file: Path, cache: str) -> Any:

@@ -10,6 +10,7 @@ import torch
 
 from builder.data import Corpus
 from builder.data.loader import ValBatches
+from builder.errors import ConfigError, Problem
 from builder.model.language_model import LanguageModel
 from builder.spec import RunSpec
 from builder.training.figures import Found
@@ -56,8 +57,12 @@ def evaluate(
 
     Losses are means over targets, as in training, and of each source of a mixture apart. Where a target is written from
     a source, each row is answered too, greedily or by a beam search, and compared with what was wanted, beside two
-    answers that need no model.
+    answers that need no model. Raises ConfigError for beams where there are no answers to search for.
     """
+    answered = corpus.kind == "pairs" and spec.model.head.component.gives == "tokens"
+    if num_beams > 1 and not answered:
+        rule = "nothing reads it: answers are searched for, and this run gives none: no target is written from a source"
+        raise ConfigError([Problem("num_beams", str(num_beams), rule, "num_beams=1")])
     model.eval()
     objective: Any = spec.objective.component
     losses = Losses(model, objective(spec.objective), spec.model_copy(update={"compile": False, "fused_loss": False}))
@@ -71,7 +76,7 @@ def evaluate(
         found.add(source, losses.judged(task))
         tell("losses", number, len(batches))
     metrics = found.figures()
-    if corpus.kind != "pairs" or spec.model.head.component.gives != "tokens":
+    if not answered:
         return Evaluation(len(picks), metrics)
     given = answers(model, corpus, picks, size, num_beams, tell)
     return Evaluation(len(picks), metrics, compare(given, corpus), tuple(given[:EXAMPLES]))

@@ -75,7 +75,7 @@ def text(
     source = [*asked[: most - 1], tokenizer.eos] if two else None
     ids = [tokenizer.start] if two else asked[:most]
     more = most - len(ids)
-    if more < 1 or not model.spec.causal:
+    if more < 1 or not model.spec.causal or model.head.gives != "tokens":
         return ids, source
     device = model.embedding.weight.device
     made = generate(

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from builder.checklist import Report, check
 from builder.data.tokenizer import Tokenizer
-from builder.errors import ArchlabError
 from builder.finding import Finding, Status
 from builder.load import load
 from builder.model.assemble import build
@@ -17,6 +15,9 @@ from builder.overlay import lay
 from builder.spec import ModelSpec, RunSpec
 
 from .folder import RunFolder
+
+_TOLD = {"path", "rule", "status", "found"}
+"""What each finding of a report that was saved says."""
 
 Checked = tuple[RunSpec, Report]
 """What was checked, and what was found."""
@@ -34,7 +35,7 @@ def check_run(path: str | Path, overrides: Sequence[str] = (), probes: bool = Tr
     tokenizer: Tokenizer = tokenizer_class.load(frozen.tokenizer, folder.path)
     beside = [Finding(Status.PASS, 4, "run", f"hash {frozen.hash}", "the frozen config is the one it was made with")]
     beside += _labels(frozen, folder.summary())
-    return judge(frozen, tokenizer, overrides, f"run={path}", probes, beside, _saved(folder))
+    return judge(frozen, tokenizer, overrides, f"run={path}", probes, beside, folder.read_json("checklist.json"))
 
 
 def judge(
@@ -88,20 +89,11 @@ def _labels(spec: RunSpec, summary: Mapping[str, Any]) -> Iterator[Finding]:
     yield Finding(status, 6, f"model.head.{knob}", found, "the folder names each class", fix)
 
 
-def _saved(folder: RunFolder) -> Mapping[str, Any] | None:
-    """The report that was saved with the run, None where there is none; raises ArchlabError when it is damaged."""
-    file = folder.path / "checklist.json"
-    try:
-        return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
-    except ValueError as error:
-        raise ArchlabError(f"{file} is no JSON any more: {error}; restore it, or take it away") from None
-
-
 def _differences(saved: Mapping[str, Any], report: Report, changed: bool) -> Iterator[Finding]:
     """What the report says otherwise than the one that was saved. What isn't asked of a folder alone is left out, and
     of one that is `changed` what was found and is as good as before."""
     rule = f"the report that was saved there, {'of the folder as it was made' if changed else 'when it was made'}"
-    then = saved["findings"]
+    then = [each for each in saved.get("findings", ()) if isinstance(each, Mapping) and each.keys() >= _TOLD]
     other = []
     for now in report.findings:
         there = [each for each in then if each["path"] == now.path]

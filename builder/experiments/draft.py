@@ -11,7 +11,7 @@ from .sample import Proposals
 
 
 def proposals(run: Run, path: str, draft: str, count: int | None) -> Proposals:
-    """What the run in the folder `draft` proposes to the one in `path`, `count` tokens at a time, or 4.
+    """What the run in the folder `draft` proposes to the one in `path`, so many tokens at a time or by default.
 
     Raises ConfigError where the two don't read the same text behind an id.
     """
@@ -19,7 +19,7 @@ def proposals(run: Run, path: str, draft: str, count: int | None) -> Proposals:
     if not _alike(run, smaller):
         rule = f"a run whose tokenizer is that of {path}: what one proposes, the other must read as the same text"
         raise ConfigError([Problem("draft", repr(draft), rule, "a draft trained with the same data and tokenizer")])
-    return Proposals(smaller.model, count or 4, Console(stderr=True))
+    return Proposals(smaller.model, count, Console(stderr=True))
 
 
 def _alike(run: Run, draft: Run) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from datetime import datetime
 from functools import reduce
@@ -17,6 +18,8 @@ from builder.errors import ArchlabError
 from builder.load import load
 from builder.spec import RunSpec
 from builder.whole import write_whole
+
+from .claim import writer
 
 _HASH = "# hash: "
 _BEFORE = ("log.txt", "summary.json", "traceback.txt")
@@ -39,14 +42,15 @@ class RunFolder:
         try:
             folder.path.mkdir(parents=True, exist_ok=True)  # a sweep makes its jobs' folders beforehand
             there = [file for file in folder.path.iterdir() if file.suffix != ".part"]  # of a start that was killed
-            taken = any(file.name not in _BEFORE for file in there)
-            if taken:
-                raise ArchlabError(
-                    f"output.name: found {name!r}, and {folder.path} holds something already; "
-                    f"choose another name, or go on with it: resume={folder.path}"
-                )
             frozen = yaml.safe_dump(spec.to_dict(), sort_keys=False, allow_unicode=True)
-            folder.write("config.yaml", f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}")
+            text = f"# The frozen config of this run.\n{_HASH}{spec.hash}\n{frozen}"
+            if any(file.name not in _BEFORE for file in there) or not folder._freeze(text):
+                who = writer(folder.config)
+                go_on = f", or go on with it: resume={folder.path}" if who is None else ""
+                raise ArchlabError(
+                    f"output.name: found {name!r}, and {folder.path} holds something already"
+                    f"{f', and {who} is writing to it' if who else ''}; choose another name{go_on}"
+                )
         except OSError as error:
             raise ArchlabError(
                 f"output: {folder.path} can't be created ({error.strerror}); choose another output.root"
@@ -90,11 +94,13 @@ class RunFolder:
 
         `execution` has other values, by their paths, of keys in spec.EXECUTION, which make no other run of it.
         """
-        text = self.config.read_text(encoding="utf-8")
         try:
+            text = self.config.read_text(encoding="utf-8")
             content: Any = OmegaConf.to_container(OmegaConf.create(text))
-        except (yaml.YAMLError, OmegaConfBaseException) as error:
+        except (yaml.YAMLError, OmegaConfBaseException, UnicodeDecodeError) as error:
             raise ArchlabError(f"{self.config}: it isn't YAML any more ({str(error).splitlines()[0]})") from None
+        if not isinstance(content, dict) or "model" not in content:
+            raise ArchlabError(f"{self.config}: it holds no config any more; restore it, or start a new run")
         for path, value in (execution or {}).items():
             *parents, key = path.split(".")
             reduce(lambda node, parent: node.setdefault(parent, {}), parents, content)[key] = value
@@ -106,6 +112,20 @@ class RunFolder:
                 "run; restore it, or start a new run with that config"
             )
         return spec
+
+    def _freeze(self, text: str) -> bool:
+        """Writes config.yaml unless it is there: of two runs that begin at once, one."""
+        draft = self.path / f".config.yaml.{os.getpid()}.part"
+        write_whole(draft, text)
+        try:
+            os.link(draft, self.config)
+        except FileExistsError:
+            return False
+        except OSError:  # a file system without links
+            os.replace(draft, self.config)
+        finally:
+            draft.unlink(missing_ok=True)
+        return True
 
     def write(self, name: str, text: str) -> None:
         """Writes a file of the folder whole or not at all."""
@@ -129,6 +149,20 @@ class RunFolder:
             )
 
     def summary(self) -> dict[str, Any]:
-        """What summary.json holds; {} when there is none yet."""
-        target = self.path / "summary.json"
-        return json.loads(target.read_text(encoding="utf-8")) if target.exists() else {}
+        """What summary.json holds; {} when there is none yet. Raises ArchlabError when it is damaged."""
+        return self.read_json("summary.json") or {}
+
+    def read_json(self, name: str) -> dict[str, Any] | None:
+        """What a file of the folder holds, None where there is none; raises ArchlabError when it is damaged."""
+        file = self.path / name
+        if not file.exists():
+            return None
+        try:
+            content = json.loads(file.read_bytes())
+        except OSError as error:
+            raise ArchlabError(f"{file} can't be read: {error.strerror}") from None
+        except ValueError as error:  # no JSON, or no text
+            raise ArchlabError(f"{file} is no JSON any more: {error}; restore it, or take it away") from None
+        if not isinstance(content, dict):
+            raise ArchlabError(f"{file} holds no facts any more; restore it, or take it away")
+        return content

@@ -42,17 +42,37 @@ def finite(value: float) -> float | None:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """The rows of a metrics.jsonl; a last line cut short by a crash is left out."""
-    rows = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except json.JSONDecodeError:
-            break
-    return rows
+    """The rows of a metrics.jsonl; lines that are damaged, such as one cut short by a crash, are left out."""
+    return [row for _, row in _lines(path) if row is not None]
 
 
-def rewind(path: Path, step: int) -> None:
-    """Keeps the rows up to `step`, so that a resumed run logs no step twice."""
-    kept = [row for row in read_metrics(path) if row["step"] <= step] if path.exists() else []
+def rewind(path: Path, step: int) -> list[int]:
+    """Keeps the rows up to `step`, so that a resumed run logs no step twice; the numbers of the lines, from 1 on, that
+    are damaged and were put into <name>.damaged beside it. What a kill left of a last line isn't kept."""
+    lines = _lines(path) if path.exists() else []
+    lines = lines[:-1] if lines and lines[-1][1] is None else lines  # cut short, or empty after the last end of a line
+    damaged = {number: text for number, (text, row) in enumerate(lines, 1) if row is None}
+    if damaged:
+        with damaged_of(path).open("ab") as aside:
+            aside.writelines(text + b"\n" for text in damaged.values())
+    kept = [row for _, row in lines if row is not None and row["step"] <= step]
     write_whole(path, "".join(json.dumps(row) + "\n" for row in kept))
+    return list(damaged)
+
+
+def damaged_of(path: Path) -> Path:
+    """Where the damaged lines of a file are put."""
+    return path.with_name(f"{path.name}.damaged")
+
+
+def _lines(path: Path) -> list[tuple[bytes, dict[str, Any] | None]]:
+    """Each line, with the row that it holds; None: it holds none."""
+    return [(line, _row(line)) for line in path.read_bytes().split(b"\n")]
+
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:  # no JSON, or no text
+        return None
+    return row if isinstance(row, dict) and type(row.get("step")) is int else None

@@ -25,10 +25,10 @@ _HIDDEN = {code: "\ufffd" for code in (*range(9), *range(11, 32), *range(127, 16
 
 @dataclass(frozen=True)
 class Proposals:
-    """Who proposes tokens, so many at a time, and who hears which share of them was used."""
+    """Who proposes tokens, so many at a time, None as in `generate`; who hears how many of them were used."""
 
     model: LanguageModel
-    count: int
+    count: int | None
     heard: Console
 
 

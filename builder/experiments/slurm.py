@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+from builder.errors import ArchlabError
 from builder.spec import RunSpec
 
 from .folder import RunFolder
@@ -44,8 +46,9 @@ def begun(spec: RunSpec) -> RunFolder | None:
     experiment = Path(spec.output.root, spec.output.experiment)
     places = [experiment / spec.output.name] if spec.output.name else sorted(experiment.glob("*/"))
     for place in places:
-        summary = place / "summary.json"
-        said = json.loads(summary.read_text(encoding="utf-8")) if summary.is_file() else {}
+        said: dict[str, Any] = {}
+        with suppress(ArchlabError):  # the damaged summary of another run is none of this one's
+            said = RunFolder(place).summary()
         if (said.get("slurm_job"), said.get("hash")) == (number, spec.hash):
             return RunFolder(place)
     return None

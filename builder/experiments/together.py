@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import os
 import signal
 import socket
@@ -103,10 +104,12 @@ def start(arguments: Mapping[str, Any], count: int, module: str = "builder.exper
 
 def watch_the_parent() -> None:
     """Ends this process once the one that started it is gone: a run that goes on unseen would write to its folder."""
-    parent = os.getppid()
+    parent, starter = os.getppid(), multiprocessing.parent_process()
 
     def watch() -> None:
-        while os.getppid() == parent:
+        if starter is not None:  # not the server that it was forked from: a signal to all of a group ends that first
+            starter.join()
+        while starter is None and os.getppid() == parent:
             time.sleep(1)
         os._exit(1)
 

@@ -22,9 +22,10 @@ from builder.ledger import Ledger, ledger
 from builder.spec import RunSpec
 
 from . import slurm, together, wandb
+from .claim import Claim
 from .folder import RunFolder
 from .kept import choose, clear_drafts
-from .metrics import Axes, rewind
+from .metrics import Axes, damaged_of, rewind
 from .routing import render as routing
 from .sheet import sheet
 from .step_size import tokens_of_step
@@ -67,7 +68,7 @@ def train(spec: RunSpec, console: Console) -> RunFolder:
 
     Where SLURM has started the job again, the run that it had begun goes on instead.
     """
-    return _together(lambda: _new(spec, console), console)
+    return _together(lambda claim: _new(spec, console, claim), console)
 
 
 def resume(path: str | Path, console: Console, execution: Mapping[str, Any] | None = None) -> RunFolder:
@@ -76,37 +77,42 @@ def resume(path: str | Path, console: Console, execution: Mapping[str, Any] | No
     A damaged checkpoint is named, and the one before it used. A run that had none yet starts again from its first step.
     `execution` holds, by their paths, other values of the keys in spec.EXECUTION.
     """
-    return _together(lambda: _old(path, console, execution or {}), console)
+    return _together(lambda claim: _old(path, console, execution or {}, claim), console)
 
 
 def take_part(path: str, checkpoint: str | None, step: int, execution: Mapping[str, Any]) -> None:
     """What each process of a run does that rank 0 of it, or another process, has made ready."""
     folder = RunFolder(path)
-    spec = folder.spec(execution)
-    corpus = _corpus(spec)
-    where = None if checkpoint is None else Path(checkpoint)
-    ready = Ready(spec, folder, corpus, ledger(spec.model), where, step, execution)
-    _follow(ready) if together.rank() else _run(ready, Console())
+    with Claim() as claim:
+        claim.share(folder.config)
+        spec = folder.spec(execution)
+        corpus = _corpus(spec)
+        where = None if checkpoint is None else Path(checkpoint)
+        ready = Ready(spec, folder, corpus, ledger(spec.model), where, step, execution)
+        _follow(ready) if together.rank() else _run(ready, Console())
 
 
-def _together(prepare: Callable[[], Ready | RunFolder], console: Console) -> RunFolder:
+def _together(prepare: Callable[[Claim], Ready | RunFolder], console: Console) -> RunFolder:
     """Runs what is made ready in as many processes as it asks for; a folder in its place holds a run that is done."""
     made: list[Ready | RunFolder] = []
 
     def decide() -> dict[str, Any] | str:
-        ready = prepare()
+        ready = prepare(claim)
         made.append(_with_micro_batch(ready, console) if isinstance(ready, Ready) else ready)
+        if isinstance(ready, Ready):
+            claim.share(ready.folder.config)
         return made[0].told if isinstance(made[0], Ready) else str(made[0].path)
 
-    told = together.agree(decide) if together.outside() else decide()
-    if isinstance(told, str):
-        return RunFolder(told)
-    if not made:
-        take_part(**told)
-    elif isinstance(ready := made[0], Ready):
-        count = 1 if together.outside() else together.processes(ready.spec.trainer)
-        _run(ready, console) if count == 1 else _spread(ready, count)
-    return RunFolder(told["path"])
+    with Claim() as claim:
+        told = together.agree(decide) if together.outside() else decide()
+        if isinstance(told, str):
+            return RunFolder(told)
+        if not made:
+            take_part(**told)
+        elif isinstance(ready := made[0], Ready):
+            count = 1 if together.outside() else together.processes(ready.spec.trainer)
+            _run(ready, console) if count == 1 else _spread(ready, count)
+        return RunFolder(told["path"])
 
 
 def _with_micro_batch(ready: Ready, console: Console) -> Ready:
@@ -121,22 +127,24 @@ def _with_micro_batch(ready: Ready, console: Console) -> Ready:
     return replace(ready, spec=ready.folder.spec(execution), execution=execution)
 
 
-def _new(spec: RunSpec, console: Console) -> Ready | RunFolder:
+def _new(spec: RunSpec, console: Console, claim: Claim) -> Ready | RunFolder:
     if (begun := slurm.begun(spec)) is not None:
-        return begun if begun.summary()["status"] == "completed" else _old(begun.path, console, {})
+        return begun if begun.summary().get("status") == "completed" else _old(begun.path, console, {}, claim)
     corpus, costs, report = _examine(spec, console)
     folder = RunFolder.create(spec)
+    claim.take(folder.config, "output.name")
     _begin(spec, folder, corpus, costs, report)
     return Ready(spec, folder, corpus, costs)
 
 
-def _old(path: str | Path, console: Console, execution: Mapping[str, Any]) -> Ready:
+def _old(path: str | Path, console: Console, execution: Mapping[str, Any], claim: Claim) -> Ready:
     folder = RunFolder.open(path, key="resume")
+    claim.take(folder.config, "resume")
     spec, said = folder.spec(execution), folder.summary()
     if said.get("status") == "completed":
         early = f", {said['reason']}" if said.get("reason") else ""
         raise ArchlabError(
-            f"resume: {folder.path} is completed: it stands at step {said['step']} of {spec.steps}{early}"
+            f"resume: {folder.path} is completed: it stands at step {said.get('step', '?')} of {spec.steps}{early}"
         )
     checkpoint, step = _stand(folder, spec, console)
     corpus, costs, report = _examine(spec, console)
@@ -165,10 +173,11 @@ def _stand(folder: RunFolder, spec: RunSpec, console: Console) -> tuple[Path | N
 
 def _begin(spec: RunSpec, folder: RunFolder, corpus: Corpus, costs: Ledger, report: Any) -> None:
     """Writes what a run has before its first step."""
-    folder.summarise("running", reason=None, hash=spec.hash, **slurm.mark())
-    corpus.tokenizer.save(folder.path)
-    folder.write_json("checklist.json", report.to_dict())
-    folder.write("sheet.md", sheet(spec, costs, report))
+    with room_for(folder.path):
+        folder.summarise("running", reason=None, hash=spec.hash, **slurm.mark())
+        corpus.tokenizer.save(folder.path)
+        folder.write_json("checklist.json", report.to_dict())
+        folder.write("sheet.md", sheet(spec, costs, report))
 
 
 def _corpus(spec: RunSpec) -> Corpus:
@@ -232,7 +241,8 @@ def _run(ready: Ready, console: Console) -> None:
         with room_for(folder.path):
             folder.summarise("running", reason=None, **known, **slurm.mark())
             keep(corpus.tokenizer, folder.path)
-            rewind(folder.metrics, ready.step)
+            if damaged := rewind(folder.metrics, ready.step):
+                console.out(_lines_of(folder, damaged), highlight=False)
             console.out(f"run folder {folder.path}\n", highlight=False)
             model, metrics = fit(spec, corpus, folder.path, axes, costs.summary(), console, ready.checkpoint)
             if metrics["routing"]:
@@ -255,8 +265,17 @@ def _run(ready: Ready, console: Console) -> None:
     console.out(f'next: python -m recipes.generate run={folder.path} prompt="..."', highlight=False)
 
 
+def _lines_of(folder: RunFolder, damaged: list[int]) -> str:
+    """What is said of lines that no longer tell what was logged."""
+    named = ", ".join(map(str, damaged[:5])) + ", ..." * (len(damaged) > 5)
+    return (
+        f"{folder.metrics}: damaged at {len(damaged)} of its lines ({named}), which are put into "
+        f"{damaged_of(folder.metrics).name}; all others are kept"
+    )
+
+
 def _end(folder: RunFolder, status: str, reason: str) -> None:
-    with suppress(OSError):  # on a full disk, what ended the run is still what is to be told
+    with suppress(OSError, ArchlabError):  # on a full disk, what ended the run is still what is to be told
         folder.summarise(status, reason=reason)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -10,10 +11,20 @@ import torch
 from torch import Tensor
 
 from ..errors import Problem
+from .found import finite, told, whole
 from .request import GenerationError
+from .together import unfit
 
-_NEVER = -1e9
-"""The score of a beam that isn't there: finite, so that differences of two stay numbers."""
+_NEVER = -math.inf
+"""The score of a beam that isn't there."""
+
+MOST_BEAMS = 1024
+"""Beams that a row may have: each is a row of the state, and wider searches find answers that are likelier and worse
+(Stahlberg & Byrne 2019)."""
+
+_STEEP = 1e7
+"""The steepest length penalty that is told from a steeper one: there the length alone ranks two answers of different
+length, up to 10^5 tokens, and doubles still tell two sums apart where it is the same."""
 
 
 @dataclass(frozen=True)
@@ -35,26 +46,41 @@ class Search:
 
     def __post_init__(self) -> None:
         beams, penalty, early = self.num_beams, self.length_penalty, self.early_stopping
-        whole = isinstance(beams, int) and not isinstance(beams, bool)
-        finite = isinstance(penalty, int | float) and not isinstance(penalty, bool) and abs(penalty) < float("inf")
+        ends = isinstance(early, bool) or (isinstance(early, str) and early == "never")
         checks = [
-            ("num_beams", whole and beams >= 1, "a whole number >= 1", "1 for greedy"),
-            ("length_penalty", finite, "a finite number", "1.0; more than that likes longer answers"),
-            ("early_stopping", early in (True, False, "never"), "true, false or never", "false"),
+            (
+                "num_beams",
+                whole(beams) and 1 <= beams <= MOST_BEAMS,
+                f"a whole number from 1 to {MOST_BEAMS}",
+                "num_beams=4; 1 for greedy",
+            ),
+            ("length_penalty", finite(penalty), "a finite float", "1.0; more than that likes longer answers"),
+            ("early_stopping", ends, "true, false or never", "false"),
         ]
-        problems = [Problem(name, repr(getattr(self, name)), rule, fix) for name, fine, rule, fix in checks if not fine]
+        problems = [Problem(name, told(getattr(self, name)), rule, fix) for name, fine, rule, fix in checks if not fine]
         if problems:
             raise GenerationError(*problems)
 
-    def best_to_come(self, scores: Tensor, length: int, longest: int) -> Tensor:
-        """The best that open beams of `scores`, sums of log-probabilities over `length` tokens, may reach at last."""
+    def score(self, sums: Tensor, length: int) -> Tensor:
+        """How answers of `length` tokens rank by the sums of their log-probabilities: float64, -inf where none is.
+
+            -log(-sum / length ** length_penalty)
+
+        which grows as the score does, and is a number for whatever penalty.
+        """
+        steep = max(-_STEEP, min(_STEEP, float(self.length_penalty)))
+        return steep * math.log(length) - (-sums.double()).log()
+
+    def best_to_come(self, sums: Tensor, length: int, longest: int) -> Tensor:
+        """What `score` open beams of these sums, over `length` tokens so far, may reach at last."""
         lasting = self.early_stopping == "never" and self.length_penalty > 0
-        return scores / (longest if lasting else length) ** self.length_penalty
+        return self.score(sums, longest if lasting else length)
 
 
 @dataclass
 class Beams:
-    """K answers of each row: tokens (B, K, N), their logprobs, scores (B, K), and lengths (B, K), 0 where none is."""
+    """K answers of each row: tokens (B, K, N), their logprobs, scores (B, K), -inf where none is, and lengths (B, K), 0
+    there; the scores of those that go on are the sums of their logprobs."""
 
     tokens: Tensor
     logprobs: Tensor
@@ -116,35 +142,33 @@ def search(
         grown.tokens[..., number], grown.scores, grown.lengths = new, scores, grown.lengths + 1
         grown.logprobs[..., number] = logprobs.flatten(1).gather(1, index)
         ended = (new[..., None] == stops).any(-1) | (number + 1 == longest)  # (B, C)
-        done = _with_finished(done, grown, ended, asked, open_rows)
+        done = _with_finished(done, grown, ended, asked, open_rows, number + 1)
         going = scores.masked_fill(ended, _NEVER).topk(beams).indices  # (B, K)
         running, ids = grown.picked(going), new.gather(1, going).flatten()  # (B K)
         running.scores = scores.masked_fill(ended, _NEVER).gather(1, going)
         rows = (beam.gather(1, going) + offset).flatten()  # (B K)
         full = (done.lengths > 0).all(1, keepdim=True)
         hope = asked.best_to_come(running.scores[:, :1], number + 1, longest)
-        open_rows = open_rows & (~full | (hope > done.scores.amin(1, keepdim=True)))
+        open_rows = open_rows & ~(hope <= done.scores.amin(1, keepdim=True))  # what is no number stays, and is told of
         if not bool((open_rows & ~(full & (asked.early_stopping is True))).any()):  # the one wait for the device
             break
     return done.best(1)
 
 
-def _with_finished(done: Beams, grown: Beams, ended: Tensor, asked: Search, open_rows: Tensor) -> Beams:
+def _with_finished(done: Beams, grown: Beams, ended: Tensor, asked: Search, open_rows: Tensor, length: int) -> Beams:
     """The finished answers with those that end now among the num_beams best, in rows that still take some."""
     full = (done.lengths > 0).all(1, keepdim=True) & (asked.early_stopping is True)
     among = torch.arange(ended.shape[1], device=ended.device) < asked.num_beams
-    counts = ended & among & open_rows & ~full  # (B, C)
+    counts = ended & among & open_rows & ~full & (grown.scores != _NEVER)  # (B, C)
     scored = grown.picked(torch.arange(ended.shape[1], device=ended.device).expand(len(ended), -1))
-    scored.scores = torch.where(counts, grown.scores / grown.lengths**asked.length_penalty, 2 * _NEVER)
-    scored.lengths = torch.where(counts, grown.lengths, 0)
+    scored.scores = torch.where(counts, asked.score(grown.scores, length), _NEVER)
+    scored.lengths = torch.where(counts, length, 0)
     return done.joined(scored).best(asked.num_beams)
 
 
 def refuse_beside(num_beams: int, knobs: dict[str, Any]) -> None:
-    """Raises `GenerationError` for knobs of sampling that are set beside several beams, which draw nothing."""
-    wrong = {name: value for name, value in knobs.items() if value} if num_beams > 1 else {}
-    rule = "beam search draws nothing: it follows the model's own probabilities"
-    if wrong:
-        raise GenerationError(
-            *(Problem(k, repr(v), rule, f"{k}={0 if k == 'temperature' else 'null'}") for k, v in wrong.items())
-        )
+    """Raises `GenerationError` for knobs that are set beside several beams, which draw nothing, and for too many."""
+    Search(num_beams)
+    problems = unfit(knobs | {"num_beams": num_beams}) if num_beams > 1 else []
+    if problems:
+        raise GenerationError(*problems)

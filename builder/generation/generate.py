@@ -14,16 +14,19 @@ from ..errors import ArchlabError
 from .beams import Search, refuse_beside, search
 from .compiled import Step, step_of
 from .request import (
+    GenerationError,
+    check_call,
     check_draft,
     check_length,
+    check_model,
     read_beside,
-    read_eos,
+    read_ends,
     read_prompt,
     read_state,
-    refuse_draft,
 )
 from .sampling import Chooser, Sampler, seen_in
-from .speculate import Draft, speculate
+from .speculate import PROPOSED, Draft, speculate
+from .together import unfit
 from .written import OnToken, Written
 
 
@@ -77,7 +80,7 @@ def generate(
     *,
     max_new_tokens: int,
     attention_mask: Tensor | None = None,
-    eos: int | Iterable[int] | None = None,
+    eos: int | Iterable[int] | Tensor | None = None,
     pad: int = 0,
     temperature: float = 0.0,
     top_k: int | None = None,
@@ -93,7 +96,7 @@ def generate(
     source: Tensor | None = None,
     source_mask: Tensor | None = None,
     draft: Generative | None = None,
-    draft_tokens: int = 4,
+    draft_tokens: int | None = None,
     compile: bool = False,
 ) -> GenerateResult:
     """Continues each row of tokens (B, T) by up to `max_new_tokens`, or to its first `eos`, greedily unless asked.
@@ -109,32 +112,39 @@ def generate(
     room for prompt and answer too, which has read it. It is copied, and stays as it is. The penalty doesn't count it.
     An encoder-decoder reads `source` (B, S) once, its padding told by `source_mask` (B, S), and writes behind `tokens`,
     which then begin the target. In a model with a prefix the prompt is one: it is seen in both directions.
-    `draft` is a smaller model of the same vocabulary: it proposes `draft_tokens` at a time, which the model reads at
-    once, and keeps as far as it would have chosen them (see `speculate`). Greedily that changes nothing but the time;
-    sampled answers follow the same distribution.
+    `draft` is a smaller model of the same vocabulary: it proposes `draft_tokens` at a time, or 4, which the model reads
+    at once, and keeps as far as it would have chosen them (see `speculate`). Greedily that changes nothing but the
+    time; sampled answers follow the same distribution.
     With `compile` the step of a token is compiled by torch as a whole, and kept for as long as the model is: the first
     call takes many seconds, as does the first one of another kind (one row or several, padded or not), and the others
     less time (see `step_of`). A draft, behind which a model reads several tokens a step, can't be had beside it.
 
     Raises `GenerationError` (a ValueError) before any compute for what cannot be served: a prompt + max_new_tokens past
-    `model.deploy_length`, an empty or right-padded prompt, an id or knob out of range; `ArchlabError` if the model's
-    logits are not finite. The model is left as found: training flags, gradients, RNG.
+    `model.deploy_length`, an empty or right-padded prompt, an id or knob out of range, an argument of another kind, and
+    a knob that nothing reads beside the others (`together.unfit`); `ArchlabError` if the model's logits are not finite.
+    The model is left as found: training flags, gradients, RNG.
     """
+    check_model("model", model)
+    if draft is not None:
+        check_model("draft", draft)
+    check_call(seed, on_token, compile)
     sampler = Sampler(temperature, top_k, top_p, min_p, repetition_penalty)
     asked = Search(num_beams, length_penalty, early_stopping)
-    refuse_beside(num_beams, {**vars(sampler), "draft": draft})
-    if compile:
-        refuse_draft(draft)
+    refuse_beside(num_beams, vars(sampler))
+    how = {"num_beams": num_beams, "early_stopping": early_stopping}
+    if problems := unfit({**how, "draft": draft, "draft_tokens": draft_tokens, "compile": compile}):
+        raise GenerationError(*problems)
     tokens, mask = read_prompt(tokens, attention_mask, model.vocab_size)
-    ends = read_eos(eos, pad, model.n_tokens, model.vocab_size)
+    ends, pad = read_ends(eos, pad, model.n_tokens, model.vocab_size)
     beside = read_beside(model, tokens, mask, state, source, source_mask)
     before = 0 if state is None else read_state(state, tokens, max_new_tokens)
     check_length(before + tokens.shape[1], max_new_tokens, model.deploy_length)
+    proposed = PROPOSED if draft_tokens is None else draft_tokens
     if draft is not None:
-        check_draft(model, draft, draft_tokens, tokens, max_new_tokens, state)
+        check_draft(model, draft, proposed, tokens, max_new_tokens, state)
     device = next(model.parameters()).device
     generator = torch.Generator(device)
-    generator.seed() if seed is None else generator.manual_seed(seed)
+    generator.seed() if seed is None else generator.manual_seed(int(seed))
     tokens, mask = tokens.to(device), None if mask is None else mask.to(device)
     beside = {name: given.to(device) for name, given in beside.items()}
     written, accepted = Written(len(tokens), ends, pad, on_token, device), None
@@ -152,7 +162,7 @@ def generate(
                 _decode(step, start, logits, chooser, max_new_tokens, written)
             else:
                 proposer = Draft(draft, tokens, mask, max_new_tokens)
-                accepted = speculate(model, start, logits, chooser, max_new_tokens, written, proposer, draft_tokens)
+                accepted = speculate(model, start, logits, chooser, max_new_tokens, written, proposer, proposed)
     ids, logprobs, alive = (
         torch.stack(column, 1) for column in (written.ids, written.logprobs, written.alive)
     )  # (B, N)
@@ -168,8 +178,7 @@ def _state(model: Generative, given: Any, tokens: Tensor, mask: Tensor | None, m
     batch, length = tokens.shape
     if given is None:
         return model.new_state(batch, length + more)
-    gap = 0 if mask is None else int((~mask).sum(1).max())
-    return given.expand(batch // given.rows, gap)
+    return given.expand(batch // given.rows)
 
 
 def _decode(step: Step, state: Any, logits: Tensor, chooser: Chooser, max_new_tokens: int, written: Written) -> None:

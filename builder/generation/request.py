@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from numbers import Integral
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..errors import ArchlabError, Problem
+from .found import ids, marks, told, whole
 
 
 class GenerationError(ArchlabError, ValueError):
@@ -20,36 +20,81 @@ class GenerationError(ArchlabError, ValueError):
         super().__init__("\n".join(map(str, problems)))
 
 
+_GENERATIVE = ("deploy_length", "n_tokens", "vocab_size", "new_state")
+
+
+def check_model(path: str, model: Any) -> None:
+    """Raises `GenerationError` unless what is given at `path` is a model that can write, and has its weights."""
+    rule = "a model with its weights, as build(spec.model) and load_run(path).model give it"
+    if not isinstance(model, nn.Module) or not all(hasattr(model, name) for name in _GENERATIVE):
+        raise GenerationError(Problem(path, told(model), rule, f"{path}=load_run(path).model"))
+    if any(parameter.is_meta for parameter in model.parameters()):
+        raise GenerationError(Problem(path, f"{told(model)} on the meta device", rule, 'build(..., device="cpu")'))
+    gives = getattr(getattr(model, "head", None), "gives", "tokens")
+    if _kind(model) == "encoder" or gives != "tokens":
+        found = "an encoder" if _kind(model) == "encoder" else f"a model whose head gives {gives.replace('_', ' ')}"
+        rule = "a model that gives tokens, and sees what was written so far alone"
+        fix = "recipes.generate, which asks it what it can say; a decoder or an encoder_decoder writes"
+        raise GenerationError(Problem(path, found, rule, fix))
+
+
+def _kind(model: Any) -> str:
+    """Of which kind a model is; one that describes itself by no spec needs nothing beside its prompt."""
+    return getattr(getattr(model, "spec", None), "kind", "decoder")
+
+
+def check_call(seed: Any, on_token: Any, compile: Any) -> None:
+    """Raises `GenerationError` for a seed, a callback or a switch that is none."""
+    low, high = -(2**63), 2**64 - 1  # what torch takes
+    checks = [
+        (
+            "seed",
+            seed,
+            seed is None or (whole(seed) and low <= seed <= high),
+            "a whole number, -2**63 to 2**64 - 1",
+            "0",
+        ),
+        ("on_token", on_token, on_token is None or callable(on_token), "a function on_token(step, ids)", "None"),
+        ("compile", compile, isinstance(compile, bool), "true or false", "false"),
+    ]
+    problems = [Problem(name, told(given), rule, fix) for name, given, fine, rule, fix in checks if not fine]
+    if problems:
+        raise GenerationError(*problems)
+
+
 def read_prompt(tokens: Tensor, attention_mask: Tensor | None, vocab_size: int) -> tuple[Tensor, Tensor | None]:
     """The prompt as int64 (B, T) and its mask as bool (B, T), None where nothing is padded.
 
     Columns that are padding in every row are cut off, so T is the longest row. Raises `GenerationError` for a wrong
     shape or type, an empty prompt, an id outside 0..vocab_size-1, and for a mask row that is not 0...01...1.
     """
-    if tokens.ndim != 2 or tokens.dtype not in (torch.int64, torch.int32):
-        found = f"shape {tuple(tokens.shape)}, {tokens.dtype}"
-        raise GenerationError(Problem("tokens", found, "integer ids (B, T)", "one prompt is torch.tensor([ids])"))
+    if not ids(tokens):
+        fix = "torch.tensor([ids]) for one prompt"
+        raise GenerationError(Problem("tokens", told(tokens), "a tensor of integer ids (B, T)", fix))
     if tokens.numel() == 0:
         fix = "give each row at least one token, such as the tokenizer's BOS"
         raise GenerationError(Problem("tokens", f"an empty prompt {tuple(tokens.shape)}", "B >= 1, T >= 1", fix))
-    low, high = int(tokens.min()), int(tokens.max())
-    if low < 0 or high >= vocab_size:
-        found = f"id {low if low < 0 else high}"
-        fix = f"encode with the model's own tokenizer (model.vocab_size = {vocab_size}); padding too needs a valid id"
-        raise GenerationError(Problem("tokens", found, f"0 <= id <= {vocab_size - 1}", fix))
+    tokens = tokens.long()
+    fix = f"encode with the model's own tokenizer (model.vocab_size = {vocab_size}); padding too needs a valid id"
+    _check_ids("tokens", tokens, vocab_size, fix)
     if attention_mask is None:
-        return tokens.long(), None
+        return tokens, None
     mask = _read_mask(attention_mask, tokens)
     longest = int(mask.sum(-1).max())
-    tokens, mask = tokens[:, -longest:].long(), mask[:, -longest:]
+    tokens, mask = tokens[:, -longest:], mask[:, -longest:]
     return tokens, None if bool(mask.all()) else mask
 
 
+def _check_ids(path: str, given: Tensor, vocab_size: int, fix: str) -> None:
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= vocab_size:
+        raise GenerationError(Problem(path, f"id {low if low < 0 else high}", f"0 <= id <= {vocab_size - 1}", fix))
+
+
 def _read_mask(mask: Tensor, tokens: Tensor) -> Tensor:
-    if mask.shape != tokens.shape or mask.is_floating_point() or mask.is_complex():
-        found = f"shape {tuple(mask.shape)}, {mask.dtype}"
-        rule = f"bool of the tokens' shape {tuple(tokens.shape)}, true where a real token stands"
-        raise GenerationError(Problem("attention_mask", found, rule, "tokens != pad, or leave it out"))
+    if not marks(mask, tokens.shape):
+        rule = f"a tensor of bool of the tokens' shape {tuple(tokens.shape)}, true where a real token stands"
+        raise GenerationError(Problem("attention_mask", told(mask), rule, "tokens != pad, or leave it out"))
     mask = mask.bool()
     wrong = ~mask[:, -1] | (mask[:, :-1] & ~mask[:, 1:]).any(-1)  # (B,)
     if bool(wrong.any()):
@@ -62,26 +107,37 @@ def _read_mask(mask: Tensor, tokens: Tensor) -> Tensor:
     return mask
 
 
-def read_eos(eos: int | Iterable[int] | None, pad: int, n_tokens: int, vocab_size: int) -> tuple[int, ...]:
-    """The ids that end a row, () for none; raises `GenerationError` for an `eos` never emitted, a `pad` never read."""
-    ids = () if eos is None else tuple(eos) if isinstance(eos, Iterable) else (eos,)
+def read_ends(
+    eos: int | Iterable[int] | Tensor | None, pad: Any, n_tokens: int, vocab_size: int
+) -> tuple[tuple[int, ...], int]:
+    """The ids that end a row, () for none, and the one behind an end; raises `GenerationError` for an `eos` that is
+    never emitted, a `pad` that is never read. A tensor of ids is as good as its numbers."""
+    given, pad = _plain(eos, dims=1), _plain(pad, dims=0)
+    several = isinstance(given, Iterable) and not isinstance(given, str | Tensor | nn.Module)
+    listed: Iterable[Any] = () if given is None else given if several else (given,)
+    ends = tuple(_plain(each, dims=0) for each in listed)
     limits = {"eos": n_tokens, "pad": vocab_size}
     fixes = {"eos": "an id that the model can emit, or None never to stop", "pad": "the tokenizer's pad id"}
-    named = [*(("eos", i) for i in ids), ("pad", pad)]
+    named = [*(("eos", each) for each in ends), ("pad", pad)]
     problems = [
-        Problem(n, repr(i), f"0 <= id <= {limits[n] - 1}", fixes[n])
-        for n, i in named
-        if not (_whole(i) and 0 <= i < limits[n])
+        Problem(name, told(each), f"an id, 0 <= id <= {limits[name] - 1}", fixes[name])
+        for name, each in named
+        if not (whole(each) and 0 <= each < limits[name])
     ]
     if problems:
         raise GenerationError(*problems)
-    return ids
+    return ends, pad
+
+
+def _plain(given: Any, dims: int) -> Any:
+    """The numbers of a tensor or an array of so many dimensions at most; anything else as it is."""
+    return given.tolist() if hasattr(given, "tolist") and given.ndim <= dims else given
 
 
 def check_length(prompt: int, max_new_tokens: int, deploy_length: int) -> None:
     """Raises `GenerationError` unless max_new_tokens >= 1 and prompt + max_new_tokens <= deploy_length."""
-    if not _whole(max_new_tokens) or max_new_tokens < 1:
-        raise GenerationError(Problem("max_new_tokens", repr(max_new_tokens), "a whole number >= 1", "1 or more"))
+    if not whole(max_new_tokens) or max_new_tokens < 1:
+        raise GenerationError(Problem("max_new_tokens", told(max_new_tokens), "a whole number >= 1", "1 or more"))
     total = prompt + max_new_tokens
     if total > deploy_length:
         room = deploy_length - prompt
@@ -94,7 +150,11 @@ def check_length(prompt: int, max_new_tokens: int, deploy_length: int) -> None:
 
 
 def read_state(state: Any, tokens: Tensor, max_new_tokens: int) -> int:
-    """How many tokens a given state holds; raises `GenerationError` when its rows or its room don't fit tokens."""
+    """How many tokens a given state holds; raises `GenerationError` when it is none, or its rows or its room don't fit
+    tokens."""
+    if not all(hasattr(state, name) for name in ("rows", "length", "max_length", "expand")):
+        rule = "what model.new_state(rows, length) gave, and the model has read"
+        raise GenerationError(Problem("state", told(state), rule, "state=model.new_state(...), or None"))
     (batch, length), rows, used = tokens.shape, state.rows, state.length
     needed = used + length + max_new_tokens
     problems = []
@@ -113,12 +173,12 @@ def read_state(state: Any, tokens: Tensor, max_new_tokens: int) -> int:
 def check_draft(model: Any, draft: Any, count: int, tokens: Tensor, max_new_tokens: int, state: Any) -> None:
     """Raises `GenerationError` unless `draft` can propose what `model` may say behind tokens (B, T)."""
     problems = []
-    kinds = [getattr(getattr(each, "spec", None), "kind", "decoder") for each in (model, draft)]
+    kinds = [_kind(each) for each in (model, draft)]
     if kinds != ["decoder", "decoder"]:
         rule = "a decoder proposes to a decoder: none of them reads a source"
         raise GenerationError(Problem("draft", f"of kind {kinds[1]} to {kinds[0]}", rule, "draft=None"))
-    if not _whole(count) or count < 1:
-        problems.append(Problem("draft_tokens", repr(count), "a whole number >= 1", "4; more where most are accepted"))
+    if not whole(count) or count < 1:
+        problems.append(Problem("draft_tokens", told(count), "a whole number >= 1", "4; more where most are accepted"))
     ours, theirs = (model.n_tokens, model.vocab_size), (draft.n_tokens, draft.vocab_size)
     if ours != theirs:
         found = f"a draft of {theirs[0]} tokens in {theirs[1]} rows"
@@ -141,69 +201,51 @@ def check_draft(model: Any, draft: Any, count: int, tokens: Tensor, max_new_toke
         raise GenerationError(*problems)
 
 
-def _whole(value: object) -> bool:
-    return isinstance(value, Integral) and not isinstance(value, bool)
-
-
 def read_beside(
     model: Any, tokens: Tensor, mask: Tensor | None, state: Any, source: Tensor | None, source_mask: Tensor | None
 ) -> dict[str, Tensor]:
     """What the model is given beside its prompt, by argument: a source, or that the prompt is a prefix.
 
-    Raises `GenerationError` for a source that there is no use for, or that is missing or doesn't fit, and for a model
-    that writes nothing. A model that describes itself by no spec is one that needs nothing.
+    Raises `GenerationError` for a source that there is no use for, or that is missing or doesn't fit.
     """
-    spec = getattr(model, "spec", None)
-    kind = getattr(spec, "kind", "decoder")
-    if kind == "encoder":
-        fix = "recipes.generate fills masks with it; a decoder or an encoder_decoder writes"
-        raise GenerationError(Problem("model", "an encoder", "a model that sees what was written so far alone", fix))
+    kind = _kind(model)
     if kind == "decoder":
-        refuse_source(source, "model")
-        return {"prefix": torch.ones_like(tokens).bool() if mask is None else mask} if _prefixed(spec) else {}
+        if source is not None:
+            rule = "this model reads no source: it is a decoder"
+            raise GenerationError(Problem("source", told(source), rule, "source=None, or an encoder_decoder"))
+        _refuse_mask_alone(source_mask)
+        return {"prefix": torch.ones_like(tokens).bool() if mask is None else mask} if _prefixed(model) else {}
     if source is None:
         if state is None or state.source is None or state.source.positions is None:
             fix = "source=torch.tensor([ids]), and tokens that begin the target"
             raise GenerationError(Problem("source", "None", "an encoder_decoder reads one", fix))
+        _refuse_mask_alone(source_mask)
         return {}
     if state is not None and state.source is not None and state.source.positions is not None:
         rule = "a state holds one source, which its layers have read"
         raise GenerationError(Problem("source", "given beside a state that has one", rule, "leave one of them out"))
     rule = f"integer ids (B, S), S from 1 to {model.deploy_length}, a row for each of the {len(tokens)} of tokens"
     if not isinstance(source, Tensor):
-        raise GenerationError(Problem("source", f"a {type(source).__name__}", rule, "torch.tensor(source)"))
-    found = tuple(source.shape)
-    fits = source.ndim == 2 and len(source) == len(tokens) and 0 < source.shape[-1] <= model.deploy_length
-    if not fits or source.dtype not in (torch.int64, torch.int32):
-        raise GenerationError(Problem("source", f"shape {found}, {source.dtype}", rule, "pad or cut them"))
-    if not 0 <= int(source.min()) <= int(source.max()) < model.vocab_size:
-        rule = f"0 <= id <= {model.vocab_size - 1}"
-        raise GenerationError(
-            Problem("source", f"ids {int(source.min())} to {int(source.max())}", rule, "its tokenizer")
-        )
-    if source_mask is not None and source_mask.shape != source.shape:
-        rule = f"bool of the source's shape {found}, true where a real token stands"
-        raise GenerationError(Problem("source_mask", f"shape {tuple(source_mask.shape)}", rule, "source != pad"))
+        raise GenerationError(Problem("source", told(source), rule, "torch.tensor(source)"))
+    if not ids(source) or len(source) != len(tokens) or not 0 < source.shape[-1] <= model.deploy_length:
+        raise GenerationError(Problem("source", told(source), rule, "pad or cut them"))
+    source = source.long()
+    _check_ids("source", source, model.vocab_size, "its tokenizer")
+    if source_mask is not None and not marks(source_mask, source.shape):
+        rule = f"a tensor of bool of the source's shape {tuple(source.shape)}, true where a real token stands"
+        raise GenerationError(Problem("source_mask", told(source_mask), rule, "source != pad"))
     if source_mask is not None and not bool(source_mask.bool().any(-1).all()):
         rule = "each row of the source has a real token"
         raise GenerationError(Problem("source_mask", "a row of padding alone", rule, "leave the row out"))
-    told = {"source": source.long()}
-    return told if source_mask is None else told | {"source_mask": source_mask.bool()}
+    given = {"source": source}
+    return given if source_mask is None else given | {"source_mask": source_mask.bool()}
 
 
-def refuse_source(source: Tensor | None, beside: str) -> None:
-    """Raises `GenerationError` when there is a source, which what is called `beside` doesn't go with."""
-    if source is not None:
-        found = f"shape {tuple(source.shape)}, beside the argument {beside}"
-        raise GenerationError(Problem("source", found, f"this {beside} reads no source", "leave one of them out"))
+def _refuse_mask_alone(source_mask: Any) -> None:
+    if source_mask is not None:
+        rule = "nothing reads it without a source"
+        raise GenerationError(Problem("source_mask", told(source_mask), rule, "source_mask=None"))
 
 
-def refuse_draft(draft: Any) -> None:
-    """Raises `GenerationError` when there is a draft beside a compiled step: it has the model read several tokens."""
-    if draft is not None:
-        rule = "what is compiled reads a token a step, and behind a draft the model reads several"
-        raise GenerationError(Problem("compile", "true, beside the argument draft", rule, "compile=false, or no draft"))
-
-
-def _prefixed(spec: Any) -> bool:
-    return bool(getattr(spec, "prefix", False))
+def _prefixed(model: Any) -> bool:
+    return bool(getattr(getattr(model, "spec", None), "prefix", False))

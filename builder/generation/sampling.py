@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Integral, Real
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from ..errors import Problem
+from .found import finite, told, whole
 from .request import GenerationError
 
 
@@ -19,7 +19,10 @@ def penalise(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
 
     Source: CTRL, Keskar et al. 2019, arXiv 1909.05858; the rule for negative logits is that of transformers.
     """
-    return torch.where(seen, torch.where(logits < 0, logits * penalty, logits / penalty), logits)
+    ends = torch.finfo(logits.dtype)
+    penalty = max(ends.tiny, min(ends.max, penalty))  # what the dtype holds of it, and never 0 / 0
+    lowered = torch.where(logits < 0, logits * penalty, logits / penalty)
+    return torch.where(seen, lowered.clamp(ends.min, ends.max), logits)
 
 
 def keep_top_k(logits: Tensor, k: int) -> Tensor:
@@ -91,15 +94,19 @@ class Sampler:
 
     def __post_init__(self) -> None:
         t, k, p, m, r = self.temperature, self.top_k, self.top_p, self.min_p, self.repetition_penalty
-        whole = isinstance(k, Integral) and not isinstance(k, bool)
         checks = [
-            ("temperature", _finite(t) and t >= 0, "a finite number >= 0", "0 for greedy, 1 for the model's own"),
-            ("top_k", k is None or (whole and k >= 1), "a whole number >= 1", "null to keep all, 1 for the likeliest"),
-            ("top_p", p is None or (_finite(p) and 0 < p <= 1), "0 < top_p <= 1", "null or 1.0 to keep all"),
-            ("min_p", m is None or (_finite(m) and 0 <= m <= 1), "0 <= min_p <= 1", "null or 0 to keep all"),
-            ("repetition_penalty", r is None or (_finite(r) and r > 0), "a finite number > 0", "null or 1.0 for none"),
+            ("temperature", finite(t) and t >= 0, "a finite float >= 0", "0 for greedy, 1 for the model's own"),
+            (
+                "top_k",
+                k is None or (whole(k) and k >= 1),
+                "a whole number >= 1",
+                "null to keep all, 1 for the likeliest",
+            ),
+            ("top_p", p is None or (finite(p) and 0 < p <= 1), "0 < top_p <= 1", "null or 1.0 to keep all"),
+            ("min_p", m is None or (finite(m) and 0 <= m <= 1), "0 <= min_p <= 1", "null or 0 to keep all"),
+            ("repetition_penalty", r is None or (finite(r) and r > 0), "a finite float > 0", "null or 1.0 for none"),
         ]
-        problems = [Problem(name, repr(getattr(self, name)), rule, fix) for name, fine, rule, fix in checks if not fine]
+        problems = [Problem(name, told(getattr(self, name)), rule, fix) for name, fine, rule, fix in checks if not fine]
         if problems:
             raise GenerationError(*problems)
 
@@ -131,13 +138,13 @@ class Sampler:
         logits = self._penalised(logits.float(), seen)
         # the largest becomes 0, so that no temperature, however small, overflows to inf - inf
         logits = logits - logits.amax(-1, keepdim=True)
-        logits = logits / max(self.temperature, torch.finfo(torch.float32).tiny)
+        logits = logits / max(float(self.temperature), torch.finfo(torch.float32).tiny)
         if self.top_k is not None:
             logits = keep_top_k(logits, self.top_k)
         if self.top_p is not None:
-            logits = keep_top_p(logits, self.top_p)
+            logits = keep_top_p(logits, float(self.top_p))
         if self.min_p is not None:
-            logits = keep_min_p(logits, self.min_p)
+            logits = keep_min_p(logits, float(self.min_p))
         return logits.softmax(-1)
 
     def choose(self, logits: Tensor, seen: Tensor | None, generator: torch.Generator) -> tuple[Tensor, Tensor | None]:
@@ -150,7 +157,7 @@ class Sampler:
     def _penalised(self, logits: Tensor, seen: Tensor | None) -> Tensor:
         if self.repetition_penalty is None or seen is None:
             return logits
-        return penalise(logits, seen, self.repetition_penalty)
+        return penalise(logits, seen, float(self.repetition_penalty))
 
 
 @dataclass(frozen=True)
@@ -206,7 +213,3 @@ class Chooser:
         """Counts ids (B,) or (B, N) as seen, from now on."""
         if self.seen is not None:
             self.seen.scatter_(1, ids.view(len(ids), -1), True)
-
-
-def _finite(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

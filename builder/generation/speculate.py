@@ -14,6 +14,9 @@ from .written import Written
 if TYPE_CHECKING:
     from .generate import Generative
 
+PROPOSED = 4
+"""How many tokens a draft proposes at a time, where nothing says."""
+
 
 class Draft:
     """A model that proposes, with a state of its own: it reads what was written, and then its own proposals."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from builder.errors import ArchlabError
+from builder.errors import ArchlabError, ConfigError
 from builder.model.assemble import build
 from builder.spec import ModelSpec
 
@@ -61,7 +61,7 @@ def look(path: str | Path) -> Found:
     """
     folder = Path(path)
     config = HFConfig.open(folder)
-    kind, files = find(config.get("model_type"), config.where), Weights(folder)
+    kind, files = find(config.get("model_type"), f"{config.where}: model_type"), Weights(folder)
     config.tell(kind.beside(files))
     kind.judge_depth(config, files.shapes)  # before a model of that size is made
     return Found(folder, kind, config, files, kind.spec(config))
@@ -80,7 +80,7 @@ def import_hf(path: str | Path, *, dtype: torch.dtype = torch.float32) -> tuple[
 def note_on(path: str | Path, spec: ModelSpec) -> str:
     """What its family says of the model in a folder, which was read as `spec`; "" for nothing."""
     config = HFConfig.open(Path(path))
-    return find(config.get("model_type"), config.where).note(Facts(spec), config)
+    return find(config.get("model_type"), f"{config.where}: model_type").note(Facts(spec), config)
 
 
 def labels_on(path: str | Path, spec: ModelSpec) -> tuple[str, ...]:
@@ -106,6 +106,8 @@ def fit(found: Found) -> Fit:
     kind, spec, files = found.family, found.spec, found.files
     try:
         model = build(spec, device="meta")
+    except ConfigError as error:
+        raise ConfigError(kind.theirs(problem, found.config) for problem in error.problems) from None
     except ArchlabError as error:  # its parts don't go together
         raise ArchlabError(f"hf: {found.folder}: {error}") from None
     empty, buffers = model.state_dict(), frozenset(name for name, _ in model.named_buffers())

@@ -49,6 +49,8 @@ from .rule import Rule
 from .weights import Weights
 
 _HOME = Path(__file__).parent / "families"
+_KEY = re.compile(r"(?<![\w.])([a-z_][\w.]*)=")
+"""One of our keys, where a rule or a fix names it."""
 
 
 class Family:
@@ -112,19 +114,34 @@ class Family:
         try:
             return read_schema(ModelSpec, section)
         except ConfigError as error:
-            raise ConfigError(self._theirs(problem, config) for problem in error.problems) from None
+            raise ConfigError(self.theirs(problem, config) for problem in error.problems) from None
 
-    def _theirs(self, problem: Problem, config: HFConfig) -> Problem:
-        """A problem of our section, told of the field that it was read from."""
+    def theirs(self, problem: Problem, config: HFConfig) -> Problem:
+        """A problem of our section, told of the fields that it was read from: its path, what its rule says of others,
+        and what to write."""
         names: dict[str, str] = {}
         for entry in self.entries(config):
             names |= entry.names(config)
-        path, rest = problem.path.removeprefix("model."), ""
-        while path and path not in names:
-            path, _, step = path.rpartition(".")
-            rest = f".{step}{rest}"
-        theirs = f"{config.where}: {names[path]}" if path else config.where
-        return replace(problem, path=f"{theirs} (ours: {problem.path})" if problem.path else theirs)
+        path = problem.path.removeprefix("model.")
+        home = path.rpartition(".")[0]
+
+        def called(key: str) -> str:
+            """The field of one of our keys, which may belong to another slot that was read from the same ones; "" for
+            none."""
+            own = key if "." in key else f"{home}.{key}"
+            same = {field for ours, field in names.items() if ours.rpartition(".")[2] == own.rpartition(".")[2]}
+            return names.get(own, same.pop() if len(same) == 1 else "")
+
+        found = called(path)
+        while not found and path:
+            path = path.rpartition(".")[0]
+            found = names.get(path, "")
+        theirs = f"{config.where}: {found}" if found else config.where
+        rule = _KEY.sub(lambda key: f"{called(key[1]) or key[1]}=", problem.rule)
+        keys = [called(key.removeprefix("model.")) for key in _KEY.findall(problem.fix)]
+        fix = _KEY.sub(lambda key: f'"{called(key[1].removeprefix("model."))}": ', problem.fix) if all(keys) else ""
+        told = f"{theirs} (ours: {problem.path})" if problem.path else theirs
+        return replace(problem, path=told, rule=rule, fix=fix or "a config.json of a model that can be built")
 
     def note(self, facts: Facts, config: HFConfig) -> str:
         """What whoever brings in this model should know of it; "" for nothing."""
@@ -183,17 +200,16 @@ def model_types() -> list[str]:
     return sorted(file.stem for file in _HOME.glob("*.py") if not file.stem.startswith("_"))
 
 
-def find(model_type: Any, where: str = "") -> Family:
+def find(model_type: Any, where: str = "model_type") -> Family:
     """The family of a model type; raises ArchlabError, with the nearest name, when there is none.
 
-    where   the file that states it
+    where   the key that states it, with its file where that is one
     """
     if not isinstance(model_type, str) or model_type not in model_types():
         close = nearest(str(model_type), model_types())
         hint = f"; did you mean {close}?" if close else ""
-        path = f"{where}: model_type" if where else "model_type"
         raise ArchlabError(
-            f"{path}: found {model_type!r}, and the families known here are {', '.join(model_types())}{hint}"
+            f"{where}: found {model_type!r}, and the families known here are {', '.join(model_types())}{hint}"
         )
     return _loaded(model_type)
 

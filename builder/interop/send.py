@@ -92,7 +92,7 @@ def choose(facts: Facts, model_type: str | None = None) -> tuple[Family, dict[st
     """
     refused: dict[str, list[str]] = {}
     far: set[str] = set()  # those that lack what no config of theirs could do without
-    for kind in [find(name) for name in ([model_type] if model_type else model_types())]:
+    for kind in [find(name, "family") for name in ([model_type] if model_type else model_types())]:
         fields: dict[str, Any] = {}
         try:
             fields = kind.write(facts)

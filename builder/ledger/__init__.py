@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from builder.errors import expect
 from builder.model.assemble import build
 from builder.model.context import Shape
 from builder.model.language_model import LanguageModel
@@ -91,6 +92,7 @@ def ledger(model_spec: ModelSpec, batch_size: int = 1) -> Ledger:
     Of each kind of layer three are built, where there are more: the second and the last of them cost the same, or
     all are.
     """
+    expect(model_spec, ModelSpec, "ledger", "ledger(spec.model)")
     few = Sample.of(model_spec)
     model = build(few, device="meta")
     figures = _figures(model, few.times(LAST))

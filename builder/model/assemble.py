@@ -10,6 +10,7 @@ from torch import nn
 
 from builder.component import Config, Site
 from builder.components import init
+from builder.errors import expect
 from builder.layers import LayerSpec
 from builder.spec import ModelSpec
 
@@ -31,6 +32,7 @@ def build(
     On device="meta" nothing is allocated or drawn. With a seed, the global generators are left as they were.
     Raises ValueError when `vocab_size` is still None, or a parameter has no role.
     """
+    expect(model_spec, ModelSpec, "build", "build(spec.model)")
     place = torch.device(device)
     chips = [place] if place.type == "cuda" else []
     with torch.random.fork_rng(chips, enabled=seed is not None), place:  # torch's own modules draw when they are made

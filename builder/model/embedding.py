@@ -43,7 +43,11 @@ class Embedding(nn.Embedding):
         """tokens (B, T) int64, types (B, T) int64 or None -> (B, T, D)."""
         if types is not None and self.types is None:
             raise ValueError("types: the tokens of this model are of one kind; model.embedding.types is null")
-        x = super().forward(tokens)  # (B, T, D)
+        try:
+            x = super().forward(tokens)  # (B, T, D)
+        except IndexError:
+            found = f"tokens: ids from {int(tokens.min())} to {int(tokens.max())}"
+            raise ValueError(f"{found}, and the embedding has rows for 0 to {self.num_embeddings - 1}") from None
         x = x if self.scale is None else x * self.scale
         if self.types is not None:
             x = x + self.types(torch.zeros_like(tokens) if types is None else types)

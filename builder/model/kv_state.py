@@ -17,7 +17,8 @@ class KVState(LayerState):
     """Keys and values of one attention layer, (B, K, R, E) each: allocated once, filled in place.
 
     Without a window R is `length`, and slot s lies in row s. With one only the last `window` slots are kept, in a ring
-    of R = min(length, window) rows: slot s lies in row s mod R. Raises ValueError past `length` slots.
+    of R = min(length, window) rows: slot s lies in row s mod R. Where padding takes slots among them, `widen` gives it
+    as many more. Raises ValueError past `length` slots.
     """
 
     def __init__(
@@ -74,33 +75,48 @@ class KVState(LayerState):
             held = part.narrow(2, 0, self._held)
             held.copy_(held[index])
 
-    def picked(self, index: Tensor, gap: int = 0) -> Self:
+    def picked(self, index: Tensor) -> Self:
         chosen = copy(self)
-        chosen.rows = min(self.length, self.rows + gap)
+        for name in ("keys", "values"):
+            part: Tensor = getattr(self, name)
+            held, there = part.narrow(2, 0, self._held), part.new_empty(len(index), *part.shape[1:])
+            there.narrow(2, 0, self._held).copy_(held[index])
+            setattr(chosen, name, there)
+        return chosen
+
+    @property
+    def forgets(self) -> bool:
+        return self.rows < self.length
+
+    def widen(self, gap: int) -> None:
+        rows = min(self.length, self.rows + gap)
+        if rows == self.rows:
+            return
         slots = torch.arange(self.used - self._held, self.used, device=self.keys.device)  # (S,)
         for name in ("keys", "values"):
             part: Tensor = getattr(self, name)
-            (_, heads, _, width), there = part.shape, slots % chosen.rows
-            wider = part.new_empty(len(index), heads, chosen.rows, width)
-            wider[:, :, there] = part[:, :, slots % self.rows][index]
-            setattr(chosen, name, wider)
-        return chosen
+            (batch, heads, _, width), there = part.shape, slots % rows
+            wider = part.new_zeros(batch, heads, rows, width)  # what was let go is seen by nobody, and must be finite
+            wider[:, :, there] = part[:, :, slots % self.rows]
+            setattr(self, name, wider)
+        self.rows = rows
 
     def mark(self, ahead: int | None) -> _Mark:
         """Only what a ring will write over is taken aside: the tokens that follow hide nothing else."""
         ahead = self.rows if ahead is None else min(ahead, self.rows)
         if self.rows == self.length or self.used + ahead <= self.rows:
             return _Mark(self.used)
-        rows = torch.arange(self.used, self.used + ahead, device=self.keys.device) % self.rows  # (A,)
-        return _Mark(self.used, rows, self.keys[:, :, rows], self.values[:, :, rows])
+        slots = torch.arange(self.used, self.used + ahead, device=self.keys.device) - self.rows  # (A,)
+        rows = slots % self.rows
+        return _Mark(self.used, slots, self.keys[:, :, rows], self.values[:, :, rows])
 
     def parted(self, mark: _Mark) -> bool:
         return self.rows == self.length or self.used - mark.used <= self.rows
 
     def rewind(self, mark: _Mark, kept: int) -> None:
         taken = min(self.used - mark.used, self.rows)
-        if mark.rows is not None and mark.keys is not None and mark.values is not None:
-            rows = mark.rows[kept:taken]
+        if mark.slots is not None and mark.keys is not None and mark.values is not None:
+            rows = mark.slots[kept:taken] % self.rows  # of a ring that was widened since, too
             self.keys[:, :, rows] = mark.keys[:, :, kept:taken]
             self.values[:, :, rows] = mark.values[:, :, kept:taken]
         self.used = mark.used + kept
@@ -108,9 +124,9 @@ class KVState(LayerState):
 
 @dataclass(frozen=True)
 class _Mark:
-    """`used` slots, and the keys and values (B, K, A, E) of the rows that the next `ahead` tokens write over."""
+    """`used` slots, and the slots whose keys and values (B, K, A, E) the next `ahead` tokens write over."""
 
     used: int
-    rows: Tensor | None = None
+    slots: Tensor | None = None
     keys: Tensor | None = None
     values: Tensor | None = None

@@ -51,7 +51,8 @@ def place(
     keys = Positions(state.positions[:, :end], own.reach) if state is not None and past else own
     if prefix is not None and past:  # what was read before stands behind no token of this pass
         prefix = torch.cat((prefix.new_zeros(len(prefix), past), prefix), dim=1)  # (B, L)
-    counted = real.cumsum(1) if real is not None and state is not None and state.gapped else None
+    between = real is not None and (state is None or state.gapped)  # padding may stand between real tokens
+    counted = real.cumsum(1) if real is not None and between else None
     mask = Mask(causal=causal, prefix=prefix, real=real, segments=segments, counted=counted, past=past)
     return Context(own, keys, mask, schemes["model"], aux=aux)
 
@@ -69,8 +70,18 @@ def _count(tokens: Tensor, real: Tensor | None, segments: Tensor | None, state: 
     return count_real(torch.ones_like(tokens, dtype=torch.bool) if real is None else real, counted)
 
 
+_TOLD = ("attention_mask", "prefix")
+"""The arguments that say of each token whether something holds."""
+
+
 def _refuse_misfits(tokens: Tensor, state: State | None, **given: Tensor | None) -> None:
+    if tokens.ndim != 2 or not tokens.shape[1] or tokens.is_floating_point():
+        found = f"tokens have shape {tuple(tokens.shape)} and dtype {tokens.dtype}"
+        raise ValueError(f"{found}; give int64 ids (B, T), at least one token a row")
     for name, argument in given.items():
+        if argument is not None and argument.is_floating_point():
+            rule = "bool or integers: what is not 0 is true" if name in _TOLD else "integers"
+            raise ValueError(f"{name} has dtype {argument.dtype}; give {rule}")
         if argument is not None and argument.shape != tokens.shape:
             found = f"{name} has shape {tuple(argument.shape)} and the tokens of this pass {tuple(tokens.shape)}"
             raise ValueError(f"{found}; give it one entry for each token of this pass, not for those in the state")

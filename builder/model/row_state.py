@@ -29,9 +29,17 @@ class RowState:
         for part in self.parts.values():
             part.copy_(part[index])
 
-    def picked(self, index: Tensor, gap: int = 0) -> Self:
+    def picked(self, index: Tensor) -> Self:
         """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
         return self._with({name: part[index] for name, part in self.parts.items()})
+
+    @property
+    def forgets(self) -> bool:
+        """Never: each token is mixed in, and padding isn't."""
+        return False
+
+    def widen(self, gap: int) -> None:
+        """Nothing: it never forgets."""
 
     def mark(self, ahead: int | None) -> Self:
         """A copy: it is as large for any number of tokens to come."""

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from .precision import own_dtype
 from .scan import chunk_length, folded, unfolded
 
 _CHUNK, _AT_ONCE = 16, 1 << 21
@@ -28,7 +29,7 @@ def selective_scan(
     state = x.new_zeros(len(x), *a.shape) if initial is None else initial.to(wide)
     if not x.numel():  # the loops over chunks would run for nothing
         return x, state
-    with torch.autocast(x.device.type, enabled=False):
+    with own_dtype(x):
         return _Selective.apply(x, dt, a, b, c, state, starts, chunk or _chunk(x.shape[1]))  # type: ignore[return-value]
 
 

@@ -85,7 +85,7 @@ class SourceState:
         """Row b becomes the former row index[b], in place; index (B,) int64."""
         self._take(self, index)
 
-    def picked(self, index: Tensor, gap: int = 0) -> SourceState:
+    def picked(self, index: Tensor) -> SourceState:
         """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
         other = SourceState({number: _like(layer) for number, layer in self.layers.items()})
         other._take(self, index)

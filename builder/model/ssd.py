@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .precision import own_dtype
+
 
 def ssd(
     x: Tensor, decay: Tensor, b: Tensor, c: Tensor, initial: Tensor | None = None, starts: Tensor | None = None,
@@ -25,7 +27,7 @@ def ssd(
     state = x.new_zeros(len(x), *x.shape[2:], b.shape[-1]) if initial is None else initial.to(wide)
     if not x.numel():  # the loop over chunks would run for nothing
         return x, state
-    with torch.autocast(x.device.type, enabled=False):
+    with own_dtype(x):
         return _in_chunks(x, decay, b, c, state, starts, min(chunk, max(1, x.shape[1])))
 
 

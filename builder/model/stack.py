@@ -25,6 +25,9 @@ class Stack(nn.ModuleList):
     ) -> Tensor:
         """x (B, T, D) -> (B, T, D); `positions` and the layers of `state` hold one entry per layer, `crossed` one for
         each that reads a source."""
+        if state is not None and len(state.layers) != len(self):
+            found = f"state: it was made for {len(state.layers)} layers and this model has {len(self)}"
+            raise ValueError(f"{found}; make it with this model's new_state")
         states: Sequence[LayerState | None] = state.layers if state is not None else [None] * len(self)
         for index, block in enumerate(self):
             told = ctx.aux.empty(block)

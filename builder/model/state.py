@@ -24,11 +24,17 @@ class LayerState(Protocol):
         """Row b becomes the former row index[b], in place; index (B,) int64."""
         ...
 
-    def picked(self, index: Tensor, gap: int = 0) -> Self:
-        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J.
+    def picked(self, index: Tensor) -> Self:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
+        ...
 
-        What keeps the last tokens only keeps `gap` slots more, so that as many slots of padding push none of them out.
-        """
+    @property
+    def forgets(self) -> bool:
+        """Whether it keeps the last tokens only."""
+        ...
+
+    def widen(self, gap: int) -> None:
+        """What forgets keeps `gap` slots more from now on, so that as many slots of padding push no token out."""
         ...
 
     def mark(self, ahead: int | None) -> Any:
@@ -51,6 +57,7 @@ class Mark:
     length: int
     ahead: int | None
     padded: bool
+    gapped: bool
     parts: tuple[Any, ...]
 
 
@@ -79,8 +86,8 @@ class State:
         self._batch = batch
 
     @property
-    def _all(self) -> list[LayerState]:
-        return self.layers if self.source is None else [*self.layers, self.source]
+    def _all(self) -> list[LayerState | SourceState]:
+        return [*self.layers] if self.source is None else [*self.layers, self.source]
 
     @property
     def counted(self) -> Tensor | None:
@@ -106,14 +113,36 @@ class State:
             self.real = torch.ones(self._batch, self.max_length, dtype=torch.bool, device=self.positions.device)
         if self.real is not None:
             self.real[:, self.length : end] = True if real is None else real
-            self.gapped |= real is not None and self.length > 0
+            if real is not None:
+                self._make_room(end)
+
+    def _make_room(self, end: int) -> None:
+        """Where padding stands behind real tokens up to slot `end`, no layer forgets one for it."""
+        forgetful = [layer for layer in self.layers if layer.forgets]
+        gap = self._gap(end) if forgetful else 0
+        self.gapped |= gap > 0 or not forgetful
+        for layer in forgetful if gap else ():
+            layer.widen(gap)
+
+    def _gap(self, end: int) -> int:
+        """How many slots up to `end` are new padding behind real tokens, in the row that has most; it waits."""
+        assert self.real is not None
+        real = self.real[:, :end]
+        behind = (~real & (real.cumsum(1) > 0))[:, self.length :]
+        return int(behind.sum(1).max()) if behind.numel() else 0
 
     def bytes(self) -> int:
         """Bytes that the layers hold, and what they made of a source."""
         return sum(layer.bytes() for layer in self._all)
 
     def reorder(self, index: Tensor) -> None:
-        """Row b becomes the former row index[b], in every layer; index (B,) int64 with B rows, as for beam search."""
+        """Row b becomes the former row index[b], in every layer; index (B,) int64 with B rows, as for beam search.
+
+        Raises ValueError for any other index.
+        """
+        if index.shape != (self._batch,) or index.is_floating_point() or index.dtype == torch.bool:
+            found = f"index has shape {tuple(index.shape)} and dtype {index.dtype}"
+            raise ValueError(f"{found}; give int64, the former row of each of the {self._batch} rows, or picked(index)")
         self.positions = self.positions[index] if len(self.positions) > 1 else self.positions
         self.real = None if self.real is None else self.real[index]
         for layer in self._all:
@@ -124,16 +153,13 @@ class State:
         """Rows of the batch, B."""
         return self._batch
 
-    def picked(self, index: Tensor, gap: int = 0) -> State:
-        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J. This one stays.
-
-        What is read next may begin with up to `gap` slots of padding: no sliding window loses a token to them.
-        """
+    def picked(self, index: Tensor) -> State:
+        """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J. This one stays."""
         chosen = copy(self)
         chosen._batch = len(index)
         chosen.positions = self.positions[index] if len(self.positions) > 1 else self.positions.clone()
         chosen.real = None if self.real is None else self.real[index]
-        chosen.layers = [layer.picked(index, gap) for layer in self.layers]
+        chosen.layers = [layer.picked(index) for layer in self.layers]
         chosen.source = None if self.source is None else self.source.picked(index)
         return chosen
 
@@ -141,17 +167,17 @@ class State:
         """The same once more: what either reads from now on, the other doesn't know."""
         return self.expand(1)
 
-    def expand(self, n: int, gap: int = 0) -> State:
-        """A state of its own with n rows for each of these, next to each other, as `repeat_interleave` has them; `gap`
-        as in `picked`."""
-        return self.picked(torch.arange(self._batch, device=self.positions.device).repeat_interleave(n), gap)
+    def expand(self, n: int) -> State:
+        """A state of its own with n rows for each of these, next to each other, as `repeat_interleave` has them."""
+        return self.picked(torch.arange(self._batch, device=self.positions.device).repeat_interleave(n))
 
     def mark(self, ahead: int | None = None) -> Mark:
         """Where the state is now: `rewind(mark)` brings it back there, also twice.
 
         ahead  how many tokens may be read before that; None: any number, for which rings are put aside as a whole
         """
-        return Mark(self.length, ahead, self.real is not None, tuple(layer.mark(ahead) for layer in self._all))
+        parts = tuple(layer.mark(ahead) for layer in self._all)
+        return Mark(self.length, ahead, self.real is not None, self.gapped, parts)
 
     def rewind(self, mark: Mark, kept: int = 0) -> int:
         """Takes back what was read since the mark, but for the first `kept` tokens of it, if all layers can part them.
@@ -168,6 +194,6 @@ class State:
         for layer, told in zip(self._all, mark.parts, strict=True):
             layer.rewind(told, kept)
         self.length = mark.length + kept
-        if not (mark.padded or kept):
-            self.real = None
+        if not kept:
+            self.real, self.gapped = self.real if mark.padded else None, mark.gapped
         return kept

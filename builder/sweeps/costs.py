@@ -37,14 +37,14 @@ def _with_memory(plan: Plan, tell: Callable[[], object], patience: float) -> Pla
     ends = time.monotonic() + patience
     found: dict[str, tuple[int | None, str]] = {}
     for point in sorted(plan.jobs, key=lambda point: -(point.params or 0)):
-        weight = _weighs(plan.specs[point.hash or ""])
+        weight = _weighs(plan.specs[point.asks or ""])
         if weight not in found and time.monotonic() < ends:
-            found[weight] = _forecast(plan.specs[point.hash or ""])
+            found[weight] = _forecast(plan.specs[point.asks or ""])
         tell()
     points = []
     for point in plan.points:
         if point.status == "planned":
-            memory, refused = found.get(_weighs(plan.specs[point.hash or ""]), (None, ""))
+            memory, refused = found.get(_weighs(plan.specs[point.asks or ""]), (None, ""))
             fate = {"status": "invalid", "job": None, "reason": refused} if refused else {}
             point = replace(point, memory=memory, **fate)
         points.append(point)
@@ -75,7 +75,7 @@ def _speed(plan: Plan) -> float | None:
     """FLOPs a second of a real training step: that of the middle job whose device is here, by its size."""
     sized = sorted(plan.jobs, key=lambda point: point.flops_per_token or 0)
     for point in [*sized[len(sized) // 2 :], *sized[: len(sized) // 2][::-1]]:
-        if (made := _measured(plan.specs[point.hash or ""], point)) is not None:
+        if (made := _measured(plan.specs[point.asks or ""], point)) is not None:
             return made
     return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import signal
 import time
@@ -14,11 +15,12 @@ from typing import Any
 from omegaconf import DictConfig
 
 from builder.compose import plain
+from builder.errors import ArchlabError
 from builder.experiments.folder import RunFolder
 
 from . import plan
 from .gpus import Request
-from .locks import Taken, held
+from .locks import held
 from .outcome import DONE
 from .process import ELSEWHERE, LOG, STOPPED, run
 from .spec import SweepSpec
@@ -26,14 +28,14 @@ from .spec import SweepSpec
 WARM = ["builder.sweeps.process", "builder.experiments.train", "builder.training.fit"]
 """What the process that the jobs are forked from has imported: seconds that each of them would take."""
 
-ENDS = {STOPPED: "interrupted", ELSEWHERE: "left to the process that runs it"}
-"""What an exit code means that leaves the state of the job as it is."""
+LEFT = "left to the process that runs it"
+"""What became of a job whose process ended with ELSEWHERE."""
+
+SAID = ("completed", "failed", "interrupted")
+"""The states that a process leaves when it has ended by itself."""
 
 LOOK = 1.0
 """Seconds between two looks at a run that may be pruned."""
-
-GRACE = 60.0
-"""Seconds that a job has to write its checkpoint when the sweep is asked to stop."""
 
 STOP = "stopped"
 """The file that a sweep with failed=stop leaves in its folder, once a job has failed."""
@@ -87,8 +89,12 @@ def launched(config: DictConfig) -> str:
         status, asked = _in_a_process(job)
         if status == "failed" and job.spec.failed == "stop":
             job.stop.touch()
-    except OSError as error:  # a full disk
-        print(f"{name}: failed: {job.folder.path} can't be written ({error.strerror})", flush=True)
+    except Exception as error:  # Hydra would keep it to itself
+        reason = str(error) if isinstance(error, ArchlabError) else f"{type(error).__name__}: {error}"
+        reason = f"{job.folder.path} can't be written ({error.strerror})" if isinstance(error, OSError) else reason
+        with suppress(OSError):
+            job.folder.summarise("failed", reason=reason, refused=False)
+        print(f"{name}: failed: {reason}", flush=True)
         return "failed"
     print(f"{name}: {_told(job.folder, status)} in {time.monotonic() - started:.0f} s", flush=True)
     if asked:
@@ -101,23 +107,41 @@ def _in_a_process(job: Job) -> tuple[str, bool]:
     job.folder.path.mkdir(parents=True, exist_ok=True)
     gpus = Request.of(job.config["trainer"])
     process = _forking().Process(target=run, args=(job.config, str(job.folder.path), job.point.hash, gpus))
-    watch = _watch(job)
+    watch, before = _watch(job), _written(job)
     pruned = None
     with _listening(process) as asked:
-        process.start()
+        _start(process)
         while process.is_alive():
             process.join(LOOK if watch else None)
             pruned = pruned or (watch() if watch else None)
             if pruned and process.is_alive():
                 process.terminate()
                 process.join()
+        if process.exitcode == ELSEWHERE:
+            return LEFT, bool(asked)
+        with held(job.folder.path.parent, job.folder.path.name, math.inf):
+            pass  # its server may have died before it, of a signal to both, and left it to write its checkpoint
     if pruned and process.exitcode == STOPPED:
         job.folder.summarise("pruned", reason=pruned)
         return "pruned", bool(asked)
-    if asked:  # whatever has ended, the job writes its checkpoint first
-        with suppress(Taken), held(job.folder.path.parent, job.folder.path.name, GRACE):
-            return job.folder.summary().get("status", "interrupted"), True
-    return _status(job, process.exitcode or 0), bool(asked)
+    return _status(job, process.exitcode or 0, _written(job) != before, bool(asked)), bool(asked)
+
+
+def _start(process: Any) -> None:
+    try:
+        process.start()
+    except (OSError, EOFError) as error:
+        why = f"no process could be started for it ({error or type(error).__name__})"
+        raise ArchlabError(f"{why}: the machine may be out of memory, or of processes") from None
+
+
+def _written(job: Job) -> tuple[int, int] | None:
+    """Which summary.json there is: another one after each word of a process."""
+    try:
+        there = (job.folder.path / "summary.json").stat()
+    except FileNotFoundError:
+        return None
+    return there.st_ino, there.st_mtime_ns
 
 
 def _watch(job: Job) -> Callable[[], str | None] | None:
@@ -166,22 +190,21 @@ def _listening(process: Any) -> Iterator[list[int]]:
             signal.signal(number, handler)
 
 
-def _status(job: Job, code: int) -> str:
-    """What became of a job; what it couldn't write any more is written here."""
-    if code in ENDS:
-        return ENDS[code]
-    if code < 0:
-        sent = signal.Signals(-code)
-        hint = ": most often the machine ran out of memory" if sent is signal.SIGKILL else ""
-        job.folder.summarise("failed", reason=f"its process was killed by {sent.name}{hint}")
-    if code and job.folder.summary().get("status") != "failed":
-        job.folder.summarise("failed", reason=f"its process ended with exit code {code}; see {LOG}")
-    return "failed" if code else "completed"
+def _status(job: Job, code: int, wrote: bool, asked: bool) -> str:
+    """What became of a job; what its process couldn't write any more, or never wrote, is written here."""
+    status = job.folder.summary().get("status")
+    if status in SAID and (wrote or (code, status) == (0, "completed")):  # another process may have completed it
+        return status
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+    hint = ": most often the machine ran out of memory" if -code == signal.SIGKILL else f"; see {LOG}"
+    status = "interrupted" if asked else "failed"
+    job.folder.summarise(status, reason=f"its process {how} without a word{hint}", refused=False)
+    return status
 
 
 def _told(folder: RunFolder, status: str) -> str:
     said = folder.summary()
-    if status in ENDS.values():
+    if status == LEFT:
         return status
     if status != "completed":
         return f"{status}: {said['reason']}" if said.get("reason") else status

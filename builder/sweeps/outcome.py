@@ -28,7 +28,10 @@ STYLES = {"completed": "green", "failed": "red", "invalid": "yellow", "interrupt
 
 @dataclass(frozen=True)
 class Outcome:
-    """A point when the sweep has ended; `best` is {metric: value, step} of a run that validated."""
+    """A point when the sweep has ended; `best` is {metric: value, step} of a run that validated.
+
+    refused     whether it failed for what was asked for, and would again
+    """
 
     job: int | None
     apart: tuple[str, ...]
@@ -36,6 +39,7 @@ class Outcome:
     reason: str
     seconds: float | None
     best: dict[str, Any]
+    refused: bool = False
 
 
 def status_of(folder: Path, job: int) -> str:
@@ -54,7 +58,9 @@ def outcomes(folder: Path, points: Iterable[Planned]) -> list[Outcome]:
             status, reason = said.get("status", "not started"), said.get("reason") or ""
             if said.get("hash") not in (None, point.hash):
                 status, reason = "failed", f"its folder holds another run, {said['hash']}; planned was {point.hash}"
-        found.append(Outcome(point.job, point.apart, status, reason, said.get("seconds"), said.get("best") or {}))
+        refused = status == "failed" and bool(said.get("refused"))
+        best = said.get("best") or {}
+        found.append(Outcome(point.job, point.apart, status, reason, said.get("seconds"), best, refused))
     return found
 
 
@@ -83,14 +89,20 @@ def render(folder: Path, found: list[Outcome]) -> RenderableType:
         table.add_row(str(outcome.job), Text(" ".join(outcome.apart)), state, metrics, reason)
     counts = Counter(outcome.status for outcome in found)
     lines = [", ".join(f"{count} {status}" for status, count in counts.items())]
-    if not right(jobs):
-        lines.append(f"what is missing is run by: python -m recipes.train -m sweep.resume={folder}")
     if best := _best(jobs):
         lines.append(best)
-    if counts["completed"]:
-        lines.append(f"compare: python -m recipes.compare runs={folder}")
     refused = [Text(line, style="yellow") for line in refusals(found)]
     return Group(table, *refused, Text("\n".join(lines), style="bold"))
+
+
+def commands(folder: Path, found: list[Outcome]) -> list[str]:
+    """What can be typed now, a line each that is not to be broken, and above it what it is for."""
+    lines = []
+    if any(outcome.job is not None and outcome.status not in DONE and not outcome.refused for outcome in found):
+        lines += ["what is missing is run by", f"python -m recipes.train -m sweep.resume={folder}"]
+    if any(outcome.status == "completed" for outcome in found):
+        lines += ["all that is completed is compared by", f"python -m recipes.compare runs={folder}"]
+    return lines
 
 
 def _best(jobs: list[Outcome]) -> str:

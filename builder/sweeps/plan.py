@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
+from builder.acting import request
 from builder.checklist import check
 from builder.checklist.monitors import unwatchable
 from builder.data import cache_folder, prepare
@@ -23,6 +24,9 @@ from .axes import Point, as_words
 
 FILE = "plan.json"
 
+JUDGED = "judged by the checklist without its probes, which each job runs as it starts"
+"""What a point has passed that is planned: probes build and run each model, seconds for every point."""
+
 Compose = Callable[[Point], dict[str, Any]]
 
 
@@ -32,6 +36,7 @@ class Planned:
 
     apart       those of its overrides that not every point has
     job         its number among those that are launched, which is also its folder; None: it isn't launched
+    key         equal for points of which one is enough; None in plans of earlier versions, which went by the hash
     status      planned; invalid for the `reason`; duplicate: it is the same model and run as job `same_as`
     flops       of forward and backward passes over all its tokens
     memory      bytes of a rank at the worst moment of a step, None where that wasn't forecast
@@ -46,6 +51,7 @@ class Planned:
     reason: str = ""
     same_as: int | None = None
     hash: str | None = None
+    key: str | None = None
     params: int | None = None
     flops_per_token: int | None = None
     flops: int | None = None
@@ -53,10 +59,15 @@ class Planned:
     seconds: float | None = None
     trial: int | None = None
 
+    @property
+    def asks(self) -> str | None:
+        """What is asked for: equal for points of which one is enough."""
+        return self.key or self.hash
+
 
 @dataclass(frozen=True)
 class Plan:
-    """All points of a sweep, in the order of its axes; `specs` holds those of its jobs, by hash."""
+    """All points of a sweep, in the order of its axes; `specs` holds those of its jobs, by what they ask for."""
 
     sweep: str
     points: tuple[Planned, ...]
@@ -84,40 +95,42 @@ def make(sweep: str, points: Iterable[Point], compose: Compose, tell: Callable[[
     planned: list[Planned] = []
     specs: dict[str, RunSpec] = {}
     verdicts: dict[str, str] = {}
-    for point in points:
-        words = tuple(as_words(point))
+    for choice in points:
+        words = tuple(as_words(choice))
         try:
-            spec = load(compose(point))
+            spec = load(compose(choice))
             reason = _judged(spec, verdicts)
         except ArchlabError as error:
             planned.append(Planned(words, "invalid", reason=in_one_line(error)))
         else:
+            key = request(spec)
+            point = Planned(words, "planned", hash=spec.hash, key=key)
             if reason:
-                planned.append(Planned(words, "invalid", reason=reason, hash=spec.hash))
-            elif spec.hash in specs:
-                planned.append(Planned(words, "duplicate", hash=spec.hash))
+                planned.append(replace(point, status="invalid", reason=reason))
+            elif key in specs:
+                planned.append(replace(point, status="duplicate"))
             else:
-                specs[spec.hash] = spec
-                planned.append(_costed(Planned(words, "planned", hash=spec.hash), spec))
+                specs[key] = spec
+                planned.append(_costed(point, spec))
         tell()
     return numbered(Plan(sweep, tuple(planned), specs))
 
 
 def numbered(plan: Plan) -> Plan:
     """The plan with what sets each point apart, the numbers of its jobs, and each duplicate told which it is."""
-    jobs = {point.hash: number for number, point in enumerate(plan.of("planned"))}
-    refused = {point.hash: point.reason for point in plan.of("invalid")}
+    jobs = {point.asks: number for number, point in enumerate(plan.of("planned"))}
+    refused = {point.asks: point.reason for point in plan.of("invalid")}
     shared = set[str].intersection(*(set(point.overrides) for point in plan.points)) if plan.points else set[str]()
     points = []
     for point in plan.points:
         point = replace(point, apart=tuple(word for word in point.overrides if word not in shared))
         if point.status == "planned":
-            point = replace(point, job=jobs[point.hash])
-        elif point.status == "duplicate" and point.hash in jobs:
-            first = jobs[point.hash]
+            point = replace(point, job=jobs[point.asks])
+        elif point.status == "duplicate" and point.asks in jobs:
+            first = jobs[point.asks]
             point = replace(point, same_as=first, reason=f"the same model and run as job {first}")
         elif point.status == "duplicate":  # of one that was refused afterwards
-            point = replace(point, status="invalid", same_as=None, reason=refused[point.hash])
+            point = replace(point, status="invalid", same_as=None, reason=refused[point.asks])
         points.append(point)
     return replace(plan, points=tuple(points))
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from builder.cli import STOPPED
-from builder.errors import ArchlabError
+from builder.errors import ArchlabError, ConfigError
 from builder.experiments.folder import RunFolder
 
 from .gpus import Request, taken
@@ -39,6 +39,8 @@ def run(config: dict[str, Any], path: str, planned: str, gpus: Request | None) -
 
 
 def _code(config: dict[str, Any], folder: RunFolder, planned: str, gpus: Request | None) -> int:
+    from builder.experiments.train import Refused
+
     try:
         with held(folder.path.parent, folder.path.name, WAIT), taken(gpus):
             _train(config, folder, planned)
@@ -48,7 +50,7 @@ def _code(config: dict[str, Any], folder: RunFolder, planned: str, gpus: Request
     except ArchlabError as error:
         print(f"error: {error}", file=sys.stderr)
         if error.exit_code != STOPPED:
-            _failed(folder, in_one_line(error))
+            _failed(folder, in_one_line(error), refused=isinstance(error, Refused | ConfigError))
         return error.exit_code
     except KeyboardInterrupt:
         folder.summarise("interrupted", reason="stopped before its first step")
@@ -80,7 +82,8 @@ def _train(config: dict[str, Any], folder: RunFolder, planned: str) -> None:
         train(spec, Console())
 
 
-def _failed(folder: RunFolder, reason: str) -> None:
+def _failed(folder: RunFolder, reason: str, refused: bool = False) -> None:
+    """Writes why a job failed; `refused`: for what was asked for, so that it would again."""
     with suppress(OSError):  # on a full disk the log has said it
-        folder.summarise("failed", reason=reason)
+        folder.summarise("failed", reason=reason, refused=refused)
         folder.write(TRACEBACK, traceback.format_exc())

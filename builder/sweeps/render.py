@@ -15,7 +15,7 @@ from builder.markdown import code, plain, table
 from builder.memory import told
 from builder.whole import write_whole
 
-from .plan import Plan, Planned
+from .plan import JUDGED, Plan, Planned
 
 SHOWN = 24
 """Jobs that a terminal shows; plan.md has all."""
@@ -46,7 +46,8 @@ def render(plan: Plan) -> RenderableType:
     if len(plan.jobs) > SHOWN:
         parts.append(Text(f"... and {len(plan.jobs) - SHOWN} more jobs in plan.md", style="dim"))
     parts += [Text(line, style="yellow") for line in refusals(plan.points)]
-    return Group(*parts, Text(in_all(plan), style="bold"))
+    parts += [Text(in_all(plan), style="bold")] + [Text(JUDGED, style="dim")] * bool(plan.jobs)
+    return Group(*parts)
 
 
 def in_all(plan: Plan) -> str:
@@ -65,7 +66,8 @@ def in_all(plan: Plan) -> str:
 
 def write(plan: Plan, folder: Path) -> None:
     """Writes plan.md. Raises OSError."""
-    lines = [f"# Plan of sweep {plan.sweep}", "", in_all(plan) + ".", ""]
+    judged = f" Each job is {JUDGED}." if plan.jobs else ""
+    lines = [f"# Plan of sweep {plan.sweep}", "", f"{in_all(plan)}.{judged}", ""]
     lines += [table(COLUMNS, [[plain(cell) for cell in _cells(point)] for point in plan.jobs])]
     for status, title in (("invalid", "Invalid: not launched"), ("duplicate", "Duplicates: not launched")):
         if found := plan.of(status):

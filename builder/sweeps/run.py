@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
+from hydra.core.utils import JobStatus
 from hydra.plugins.launcher import Launcher
 from omegaconf import DictConfig
 from rich.console import Console
@@ -92,6 +93,8 @@ def _told(folder: Path, console: Console) -> bool:
     """Writes and prints what became of a sweep; whether all of it was run."""
     found = outcome.outcomes(folder, plan.points_of(plan.read(folder)))
     console.print(outcome.render(folder, found))
+    for line in outcome.commands(folder, found):
+        console.out(line, highlight=False)
     try:
         outcome.write(folder, found)
     except OSError as error:
@@ -189,8 +192,10 @@ def _launch(folder: Path, launcher: Launcher) -> None:
             texts = [*point.overrides, *(f"{key}={said(value)}" for key, value in own.items())]
             places = [f"{key}={said(value)}" for key, value in hydra.items()]
             batch.append([*adapt(texts, search=False), *places])
-    if batch:
-        launcher.launch(batch, initial_job_idx=0)
+    for ended in (launcher.launch(batch, initial_job_idx=0) or ()) if batch else ():
+        if ended.status is JobStatus.FAILED:  # what a job raises, Hydra keeps to itself
+            error = ended._return_value
+            print(f"error: {' '.join(ended.overrides or ())}: {type(error).__name__}: {error}", file=sys.stderr)
 
 
 @contextmanager

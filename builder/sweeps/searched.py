@@ -47,9 +47,9 @@ def run(
 
 def _joined(before: tuple[plan.Planned, ...], new: list[plan.Planned]) -> tuple[plan.Planned, ...]:
     """All points so far, numbered; a new one that equals an earlier one becomes its duplicate."""
-    known = {point.hash for point in before if point.status == "planned"}
+    known = {point.asks for point in before if point.status == "planned"}
     again = {"status": "duplicate", "job": None}
-    joined = [replace(p, **again) if p.status == "planned" and p.hash in known else p for p in new]  # type: ignore[arg-type]
+    joined = [replace(p, **again) if p.status == "planned" and p.asks in known else p for p in new]  # type: ignore[arg-type]
     return plan.numbered(plan.Plan("", (*before, *joined), {})).points
 
 

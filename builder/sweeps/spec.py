@@ -92,10 +92,10 @@ class SweepSpec(Section):
     @classmethod
     def _what_nothing_takes(cls, given: Any) -> Any:
         for name in ("product", "paired", "listed", "conditional"):
-            for group in _groups(given.get(name) if isinstance(given, Mapping) else None):
+            for path, group in _groups(name, given.get(name) if isinstance(given, Mapping) else None):
                 empty = [key for key, values in group.items() if values == []]
                 if empty:
-                    refuse(f"{name}.{empty[0]}", [], "at least one value: an axis without any leaves no point")
+                    refuse(f"{path}.{empty[0]}", [], "at least one value: an axis without any leaves no point")
         return given
 
     @model_validator(mode="after")
@@ -109,6 +109,12 @@ class SweepSpec(Section):
         return self
 
 
-def _groups(axes: Any) -> list[Mapping[str, Any]]:
-    listed = axes if isinstance(axes, list) else [axes]
-    return [group.get("product", group) for group in listed if isinstance(group, Mapping)]
+def _groups(name: str, axes: Any) -> list[tuple[str, Mapping[str, Any]]]:
+    """The groups of axes of a section by their paths."""
+    listed = {f"{name}.{number}": each for number, each in enumerate(axes)} if isinstance(axes, list) else {name: axes}
+    inside = {
+        f"{path}.product" * ("product" in each) or path: each.get("product", each)
+        for path, each in listed.items()
+        if isinstance(each, Mapping)
+    }
+    return [(path, group) for path, group in inside.items() if isinstance(group, Mapping)]

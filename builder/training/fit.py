@@ -11,6 +11,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import Timer
 from rich.console import Console
 
 from builder import targets
@@ -35,6 +36,7 @@ from .divided import whole
 from .jsonl import JsonlLogger
 from .module import Training
 from .refusals import refusals
+from .set_up import WITHOUT, Callbacks, callbacks, made_of, naming, try_out
 
 HARDWARE = ("accelerator", "devices", "num_nodes", "precision", "strategy")
 """Arguments of the trainer that a machine may not have; shown when it refuses them."""
@@ -60,36 +62,41 @@ def fit(
     model = build(spec.model, seed=spec.seed)
     model.n_tokens = len(corpus.tokenizer)
     loggers: list[Any] = [JsonlLogger(folder / "metrics.jsonl", axes)]
-    for node in spec.logger.values() if together.rank() == 0 else ():
-        made = targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary)
-        loggers += [made] if made is not None else []  # one that couldn't start has said so
-    callbacks = [targets.instantiate(node) for node in spec.callbacks.values()]
+    for name, node in spec.logger.items() if together.rank() == 0 else ():
+        with made_of("logger", name, node):
+            logger = targets.instantiate(node, folder=folder, spec=spec, axes=axes, summary=summary)
+        loggers += [logger] if logger is not None else []  # one that couldn't start has said so
+    theirs = callbacks(spec)
     training, routing = Training(spec, model, corpus), Routing()
     with _quiet(), Interrupt(console) as interrupt:
         trainer: L.Trainer = targets.instantiate(
             {key: value for key, value in spec.trainer.items() if key not in CLIPPING},
             logger=loggers,
-            callbacks=[Watched(), *callbacks, routing, AttentionMaps(), Speed(axes), ProgressBar(console), interrupt],
+            callbacks=[
+                Watched(),
+                *theirs.values(),
+                routing,
+                AttentionMaps(),
+                Speed(axes),
+                ProgressBar(console),
+                interrupt,
+            ],
             plugins=[AtomicIO()],
             default_root_dir=str(folder),
-            max_epochs=-1,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
+            **WITHOUT,
         )
         try:
-            trainer.fit(training, ckpt_path=str(checkpoint) if checkpoint else None)
+            with naming(spec, theirs):
+                trainer.fit(training, ckpt_path=str(checkpoint) if checkpoint else None)
         except SystemExit:  # what Lightning makes of a KeyboardInterrupt
             raise Interrupted("stopped at once") from None
-    best = next((callback for callback in callbacks if isinstance(callback, Best)), None)
+    best = next((callback for callback in theirs.values() if isinstance(callback, Best)), None)
     training.averages.deploy(model)
     if training.device_mesh is not None:
         model = _gathered(spec, training)
     return model.eval(), {
         "step": trainer.global_step,
-        "reason": _reason(trainer, spec.steps),
+        "reason": _reason(trainer, spec, theirs),
         "last": {name: finite(float(value)) for name, value in trainer.callback_metrics.items()},
         "best": {best.monitor: best.value, "step": best.step} if best is not None and best.step else {},
         "routing": describe(routing.last(training)[0]),
@@ -110,8 +117,8 @@ def rehearse(spec: RunSpec) -> None:
     with what doesn't go together."""
     if refused := list(refusals(spec)):
         raise ConfigError(refused)
-    for node in spec.callbacks.values():
-        targets.instantiate(node)
+    with _quiet():
+        try_out(spec)
     if (error := _refusal(spec.trainer)) is None:
         return
     said = next(iter(str(error).splitlines()), type(error).__name__)
@@ -137,16 +144,30 @@ def _refusal(trainer: Mapping[str, Any]) -> Exception | None:
     return None
 
 
-def _reason(trainer: L.Trainer, steps: int) -> str | None:
+def _reason(trainer: L.Trainer, spec: RunSpec, theirs: Callbacks) -> str | None:
     """Why a run ended before its last step, which a callback such as EarlyStopping may ask for; None: it didn't."""
-    if trainer.global_step >= steps:
+    if trainer.global_step >= spec.steps:
         return None
-    callbacks: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
-    messages = (getattr(callback, "stopping_reason_message", None) for callback in callbacks)
-    said = next(
-        (message.removesuffix(" Signaling Trainer to stop.") for message in messages if message), "by a callback"
-    )
-    return f"stopped early after step {trainer.global_step} of {steps}: {said}"
+    every: list[Any] = trainer.callbacks  # pyright: ignore[reportAttributeAccessIssue]
+    messages = (getattr(callback, "stopping_reason_message", None) for callback in every)
+    said = next((message.removesuffix(" Signaling Trainer to stop.") for message in messages if message), None)
+    if said is None:
+        others = {f"callbacks.{name}": each for name, each in theirs.items() if not _ours(each)}
+        late = next((each for each in every if isinstance(each, Timer) and _is_over(each)), None)
+        limit = f"trainer.max_time={spec.trainer.get('max_time')}"
+        timed = next((name for name, each in others.items() if each is late), limit)
+        said = f"by {' or '.join(others) or 'a callback'}" if late is None else f"the time of {timed} was over"
+    return f"stopped early after step {trainer.global_step} of {spec.steps}: {said}"
+
+
+def _ours(callback: object) -> bool:
+    """Whether it is one of this project, none of which ends a run."""
+    return type(callback).__module__.startswith("builder.")
+
+
+def _is_over(timer: Timer) -> bool:
+    left = timer.time_remaining()
+    return left is not None and left <= 0
 
 
 @contextmanager

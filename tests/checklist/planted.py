@@ -121,13 +121,33 @@ class FirstRowsMask(GQA):
         return mask if mask.real is None else replace(mask, real=mask.real[:1].expand_as(mask.real))
 
 
+class PadsTakeRoom(GQA):
+    """Has a window in which padding takes places."""
+
+    def sees(self, mask):
+        return replace(mask, counted=None).within(4)
+
+
+class LosesToPads(GQA):
+    """Has a window whose state lets tokens go for padding."""
+
+    def sees(self, mask):
+        return super().sees(mask).within(4)
+
+    def new_state(self, *given, **like):
+        self.window = 4
+        state = super().new_state(*given, **like)
+        state.widen = lambda gap: None
+        return state
+
+
 class PicksOneRow(GQA):
     """Has a state whose new rows are all the first one."""
 
     def new_state(self, *given, **like):
         state = super().new_state(*given, **like)
         picked = state.picked
-        state.picked = lambda index, gap=0: picked(torch.zeros_like(index), gap)
+        state.picked = lambda index: picked(torch.zeros_like(index))
         return state
 
 

@@ -2,8 +2,10 @@
 
 from functools import partial
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
+import torch
 
 from builder import check, compose, load
 from builder.checklist.monitors import unwatchable
@@ -83,6 +85,43 @@ def test_what_validates_nothing_finds_no_best(spec):
     never = {"trainer": {**spec({}, {}).trainer, "limit_val_batches": 0}}
     assert [told.path for told in unwatchable(spec(best(), never))] == ["trainer.limit_val_batches"]
     assert not list(unwatchable(spec({}, never)))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "status"),
+    [
+        ("trainer.limit_train_batches", 10, "FAIL"),
+        ("trainer.limit_train_batches", 1.0, ""),
+        ("trainer.check_val_every_n_epoch", 2, "FAIL"),
+        ("trainer.check_val_every_n_epoch", 1, ""),
+        ("trainer.min_epochs", 2, "FAIL"),
+        ("trainer.limit_val_batches", 0.001, "FAIL"),
+        ("trainer.limit_val_batches", 0.5, ""),
+        ("trainer.deterministic", "foo", "FAIL"),
+        ("trainer.profiler", 1, "FAIL"),
+        ("callbacks.stop.check_on_train_epoch_end", True, "FAIL"),
+        ("callbacks.stop.check_on_train_epoch_end", False, ""),
+        ("callbacks.mine.every_n_epochs", 1, "WARN"),
+        ("callbacks.rates.logging_interval", "epoch", "FAIL"),
+    ],
+)
+def test_what_counts_epochs_is_in_vain(spec, path, value, status):
+    section, *place, key = path.split(".")
+    nodes = {"stop": stopping("val/loss")["stop"], "mine": {"_target_": "mine.Mine"}, "rates": OTHER["mine"]}
+    other = {"trainer": spec({}, {}).trainer | {key: value}} if section == "trainer" else {}
+    callbacks = {name: nodes[name] | {key: value} for name in place}
+    samples = SimpleNamespace(every=lambda: torch.arange(12), part_of=torch.zeros_like)
+    corpus: Any = SimpleNamespace(val_bytes_per_token=1.0, val=samples)
+    told = unwatchable(spec(callbacks, other), corpus)
+    assert [(finding.status, finding.path) for finding in told] == [(status, path)] * bool(status)
+
+
+def test_where_each_step_validates_a_callback_of_lightnings_waits_for_an_epoch_by_itself(spec):
+    each = {"trainer": spec({}, {}).trainer | {"val_check_interval": 1}}
+    (told,) = unwatchable(spec(stopping("val/loss"), each))
+    assert told.fix == "callbacks.stop.check_on_train_epoch_end=false"
+    mended = {"stop": stopping("val/loss")["stop"] | {"check_on_train_epoch_end": False}}
+    assert not list(unwatchable(spec(mended, each)))
 
 
 def test_data_that_is_no_text_has_no_bits(spec):

@@ -24,8 +24,8 @@ def two(tmp_path):
 def test_best_and_last_and_where_they_come_from(two, capsys):
     runs, out = two / "runs", two / "out"
     assert call(f"runs={runs}", f"out={out}", "figures=false") == 0
-    said = capsys.readouterr().out.replace("\n", "")
-    assert f"best val/loss: 1 at step 20, last 2; {runs}/a" in said and "checkpoints/best.ckpt" in said
+    best = f"best val/loss: 1 at step 20, last 2; {runs}/a, {runs}/a/checkpoints/best.ckpt"
+    assert best in capsys.readouterr().out.splitlines(), "a path that is broken can't be taken from there"
     found = json.loads((out / "comparison.json").read_text())
     assert found["ranked"] and found["differing_keys"] == ["optimizer.lr"]
     first, second = found["configurations"]

@@ -3,6 +3,7 @@
 import pytest
 
 from builder import ArchlabError
+from builder.compare import CompareSpec
 from tests.compare.synthetic import compared, write
 
 FALLING, RISING = {10: 3.0, 20: 1.0, 30: 2.0}, {10: 1.5, 20: 1.5, 30: 1.5}
@@ -68,6 +69,10 @@ def test_a_configuration_whose_seed_diverged_is_no_better_for_it(tmp_path):
         ({"trainer__max_steps": 50, "loss": {25: 3.0, 50: 1.0}}, "training tokens: 51,200 to 102,400 (x 2)"),
         ({"corpus": "d" * 64}, "data: 2 different texts"),
         ({"corpus": None}, "data: the fingerprint isn't known of all"),
+        ({"trainer__limit_val_batches": 2}, "validated: 64 rows and all rows"),
+        ({"trainer__limit_val_batches": 0.5}, "validated: 0.5 of the rows and all rows"),
+        ({"objective": {"name": "prefix_lm"}, "model__prefix": True}, "targets: next_token(across_documents=false)"),
+        ({"objective": {"name": "next_token", "across_documents": True}}, "and next_token(across_documents=true)"),
     ],
 )
 def test_what_is_not_alike_is_not_ranked_unless_told_to(other, named, tmp_path):
@@ -80,11 +85,17 @@ def test_what_is_not_alike_is_not_ranked_unless_told_to(other, named, tmp_path):
     assert names(forced) == ["b", "a"] and named in forced.overruled
     told = [match.aspect for match in refused.matches if match.alike]
     assert names(compared(tmp_path, match=told)) == ["b", "a"]
+    assert f"match=[{','.join(aspect for aspect in CompareSpec.model_fields['match'].default if aspect in told)}]" in (
+        refused.advice
+    )
+    assert ("budget=" in refused.advice) == named.startswith(("parameters", "training"))
 
 
 def test_within_one_percent_is_alike(tmp_path):
+    """And what only training reads changes no target of a validation."""
     write(tmp_path / "a", [3.0, 2.0], costs={"params": 1000})
-    write(tmp_path / "b", [3.0, 1.0], costs={"params": 1010}, model__n_layers=3)
+    smoothed = {"name": "next_token", "label_smoothing": 0.1}
+    write(tmp_path / "b", [3.0, 1.0], costs={"params": 1010}, objective=smoothed, trainer__limit_val_batches=1.0)
     found = compared(tmp_path)
     assert found.ranked and found.overruled == ""
 
@@ -132,6 +143,14 @@ def test_pairs_are_tested_where_they_are_alike(tmp_path):
     assert [(pair.first, pair.second) for pair in found.pairs] == [(0, 1)]
     assert found.pairs[0].differs and found.pairs[0].difference == pytest.approx(-1)
     assert len(compared(tmp_path, force=True).pairs) == 3
+
+
+def test_alone_there_is_nothing_to_rank_and_only_another_run_helps(tmp_path):
+    write(tmp_path / "a")
+    found = compared(tmp_path)
+    assert found.refusal == "one configuration, beside no other" and "runs=DIR,DIR" in found.advice
+    write(tmp_path / "b", status="failed", model__n_layers=3)
+    assert "force=true" in compared(tmp_path).advice and "match" not in compared(tmp_path).advice
 
 
 def test_a_metric_that_nobody_logged_is_refused_with_the_nearest(tmp_path):

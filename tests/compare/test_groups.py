@@ -10,7 +10,7 @@ from builder.compare.apart import shortened
 from builder.compare.groups import CORPUS, group
 from builder.compare.reading import read
 from builder.compare.sources import gather
-from tests.compare.synthetic import write
+from tests.compare.synthetic import config, write
 
 
 def test_seeds_are_one_configuration_and_only_what_differs_is_named(tmp_path):
@@ -31,11 +31,30 @@ def test_another_value_is_another_configuration(tmp_path):
     assert len(group(read(str(tmp_path)))) == 2
 
 
-def test_where_a_run_is_written_and_how_it_is_computed_makes_no_other(tmp_path):
+def test_where_a_run_is_written_and_how_it_is_computed_and_watched_makes_no_other(tmp_path):
+    watchers = {
+        "deploy_length": {"_target_": "builder.training.callbacks.deploy_length.DeployLength"},
+        "rates": {"_target_": "lightning.pytorch.callbacks.LearningRateMonitor"},
+    }
     write(tmp_path / "a", seed=0, output__experiment="one", sample__prompt="x")
-    write(tmp_path / "b", seed=1, output__experiment="two", batch__micro_batch=2, compile="blocks")
+    how = {"batch__micro_batch": 2, "compile": "blocks", "callbacks": watchers}
+    write(tmp_path / "b", seed=1, output__experiment="two", **how)
     (only,) = group(read(str(tmp_path)))
     assert only.differing == {}
+
+
+@pytest.mark.parametrize("target", ["EarlyStopping", "EMAWeightAveraging"])
+def test_a_callback_that_acts_makes_another_configuration_and_is_shown(target, tmp_path):
+    """Not known by its name: all but those that only watch or save."""
+    write(tmp_path / "a", seed=0)
+    knobs = {"monitor": "val/loss", "patience": 3} if target == "EarlyStopping" else {"decay": 0.5}
+    for seed in (0, 1):
+        acts = {"x": {"_target_": f"lightning.pytorch.callbacks.{target}", **knobs}}
+        write(tmp_path / f"b{seed}", seed=seed, callbacks=config()["callbacks"] | acts)
+    plain, other = group(read(str(tmp_path)))
+    assert [run.name for run in other.counted] == ["b0", "b1"]
+    assert set(other.differing) == {"callbacks.x._target_", *(f"callbacks.x.{knob}" for knob in knobs)}
+    assert (plain.label, other.label) == ("a", f"x={target}")
 
 
 def test_a_seed_that_ran_twice_counts_once(tmp_path):

@@ -1,5 +1,6 @@
 """Overrides as people type them become one plain dict, and a wrong one is answered with its reason and no traceback."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,8 @@ def test_a_preset_follows_the_number_of_heads(preset: str, kv_heads: int, slot: 
         ("~model.nope", ["model.nope"]),
         ("hydra.nope=1", ["hydra.nope"]),
         ("+model.d_model=3", ["model.d_model"]),
+        ("model/norm=my.module:Norm", ["layernorm", "write model.norm.name=my.module:Norm"]),
+        ("model/norm@model.block.norm=a:B", ["write model.block.norm.name=a:B"]),
         ("model/residual=[depth,gated]", ["model/residual", "[depth,gated]", "-m model/residual=a,b"]),
     ],
 )
@@ -95,6 +98,35 @@ def test_a_wrong_override_is_answered_with_its_reason(override: str, said: list[
     assert all(word in message for word in said), message
     for noise in ("Traceback", "Config search path", "object_type", "file://"):
         assert noise not in message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("model:\n\td_model: 64\n", r"own\.yaml, line 3: found character '\\t' that cannot start any token"),
+        ("model:\n  d_model: 64\n  d_model: 32\n", r"own\.yaml, line 4: found duplicate key d_model"),
+        ("model: \x01\n", r"own\.yaml: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_named(text: str, said: str, own: Callable[[str], list[str]]):
+    with pytest.raises(ArchlabError, match=said):
+        compose(own(text))
+
+
+def test_groups_are_looked_for_where_one_says(own: Callable[[str], list[str]]):
+    assert compose([*own("model:\n  d_model: 64\n"), "arch=gpt2"])["model"]["d_model"] == 64
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Callable[[str], list[str]]:
+    """Writes an experiment of one's own; what is typed to use it."""
+
+    def written(text: str) -> list[str]:
+        (tmp_path / "experiment").mkdir()
+        (tmp_path / "experiment" / "own.yaml").write_text(f"# @package _global_\n{text}")
+        return [f"hydra.searchpath=[file://{tmp_path}]", "experiment=own"]
+
+    return written
 
 
 @pytest.mark.parametrize("group", ["arch", "experiment", "debug"])

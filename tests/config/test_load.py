@@ -69,6 +69,31 @@ def test_a_key_like_no_other_is_to_be_left_out(key: str, edited: Edit, refused: 
     assert refused(edited({key: 1}))[key].fix == f"leave {key} out"
 
 
+def test_a_key_that_a_default_may_state_is_to_be_taken_away(edited: Edit, refused: Refused):
+    problem = refused(edited({"model.attention": {"name": "gru", "n_heads": 4}, "model.pattern": ["attention"]}))
+    assert "or write ~model.attention.n_heads where" in problem["model.attention.n_heads"].fix
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "fault", "fix"),
+    [
+        ("optimizer.betas", [0.8, 1.5], "optimizer.betas.1", "optimizer.betas=[0.9,0.95]"),
+        (
+            "sample.messages",
+            [{"role": "usr", "content": "a, b"}],
+            "sample.messages.0.role",
+            "=[{role: user,content: 'a,b'}]",
+        ),
+        ("sample.messages", [{"role": "user"}], "sample.messages.0.content", "=[{role: user,content: ...}]"),
+        ("model.pattern", ["attention", 3], "model.pattern.1", "model.pattern=[attention,...]"),
+    ],
+)
+def test_what_is_wrong_in_a_list_is_mended_as_a_list(
+    key: str, value: Any, fault: str, fix: str, edited: Edit, refused: Refused
+):
+    assert refused(edited({key: value}))[fault].fix.endswith(fix)
+
+
 @pytest.mark.parametrize(("key", "most"), [("model.n_layers", 2048), ("model.d_model", 2**20), ("seed", 2**32 - 1)])
 def test_a_slip_of_the_finger_is_no_size(key: str, most: int, edited: Edit, refused: Refused):
     load(edited({"model.attention.d_head": 8, key: most}))

@@ -48,6 +48,16 @@ def test_what_was_typed_changes_and_nothing_else(frozen, words, change):
     load(lay(words, frozen, "run=DIR"))
 
 
+def test_a_group_of_ones_own_is_looked_for_where_one_says(frozen, tmp_path):
+    for group, text in {"model/position": "name: none\n", "experiment": "# @package _global_\nseed: 3\n"}.items():
+        (tmp_path / group).mkdir(parents=True)
+        (tmp_path / group / "own.yaml").write_text(text)
+    where = f"hydra.searchpath=[file://{tmp_path}]"
+    assert lay([where, "model/position=own"], frozen, "run=DIR")["model"]["position"] == {"name": "none"}
+    with pytest.raises(ArchlabError, match="experiment: found own; it says more than one place"):
+        lay([where, "experiment=own"], frozen, "run=DIR")
+
+
 @pytest.mark.parametrize(
     ("word", "said"),
     [

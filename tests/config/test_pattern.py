@@ -46,10 +46,23 @@ def test_a_layer_is_not_repeated_no_times(edited: Edit, refused: Refused, times:
     assert "model.pattern=[" in problem.fix
 
 
-@pytest.mark.parametrize("entry", ["-1 * attention+ffn", "2 x attention+ffn", "* attention", "2 *", "1.5 * attention"])
+@pytest.mark.parametrize(
+    "entry",
+    ["-1 * attention+ffn", "2 x attention+ffn", "* attention", "2 *", "1.5 * attention", " * ", "2 * 3 * attention"],
+)
 def test_what_is_no_repeat_is_refused(edited: Edit, refused: Refused, entry: str):
     found = refused(edited({"model.pattern": [entry]}))
     assert list(found) == ["model.pattern"] and "slots: attention, ffn" in found["model.pattern"].rule
+    if "*" in entry:  # and no slot to be defined
+        written = found["model.pattern"].fix.removeprefix("model.pattern=[").removesuffix("]")
+        assert load(edited({"model.pattern": [written]})).model.layers
+
+
+@pytest.mark.parametrize("times", ["2049", "30000000", "9" * 5000], ids=len)
+def test_a_slip_of_the_finger_is_no_repeat(edited: Edit, refused: Refused, times: str):
+    assert len(written_out(["attention", "2047 * attention+ffn"])) == 2048
+    problem = refused(edited({"model.pattern": ["attention", f"{times} * attention+ffn"]}))["model.pattern"]
+    assert "2048 layers at most" in problem.rule and problem.fix == "model.pattern=[attention,attention+ffn]"
 
 
 def test_an_undefined_slot_is_named_once_however_often_it_is_repeated(edited: Edit):

@@ -13,6 +13,7 @@ import torch
 
 from builder import registry
 from builder.checklist import check
+from builder.components.norm import Norm
 from builder.compose import compose
 from builder.load import load
 from builder.model.assemble import build
@@ -35,16 +36,21 @@ print(json.dumps([listed, before, after, [problem.path for problem in wrong], li
 """
 MODULE = '''
 from builder.components.attention.gqa import GQA
+from builder.components.ffn import FFN
 from builder.registry import register
 
 class Far(GQA):
     """Grouped queries of another package."""
+
+class Part(FFN):
+    pass
 
 class Bare:
     pass
 
 LIMIT = 3
 '''
+BROKEN = {"syntax": "def f(:\n", "key": "x = 1\n{}['x']\n", "leaves": "raise SystemExit(3)\n"}
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +108,7 @@ def test_an_unknown_name_tells_the_nearest(name: str, near: str | None):
 
 
 def test_a_second_class_may_not_hide_the_first(own_registry: None):
-    first, second = type("First", (), {}), type("Second", (), {})
+    first, second = type("First", (Norm,), {}), type("Second", (Norm,), {})
     registry.register("norm", "twice")(first)
     with pytest.raises(ValueError, match=r"Second would hide .*First"):
         registry.register("norm", "twice")(second)
@@ -110,15 +116,21 @@ def test_a_second_class_may_not_hide_the_first(own_registry: None):
 
 
 def test_the_same_class_may_register_again(own_registry: None):
-    first = type("First", (), {})
+    first = type("First", (Norm,), {})
     registry.register("norm", "twice")(first)
-    registry.register("norm", "twice")(type("First", (), {}))  # as a module that is read again does
+    registry.register("norm", "twice")(type("First", (Norm,), {}))  # as a module that is read again does
 
 
 def test_the_name_of_a_file_that_is_not_imported_yet_is_taken(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delitem(registry._known, ("norm", "layernorm"), raising=False)
     with pytest.raises(ValueError, match=r"belongs to builder\.components\.norm\.layernorm"):
-        registry.register("norm", "layernorm")(type("Other", (), {}))
+        registry.register("norm", "layernorm")(type("Other", (Norm,), {}))
+
+
+def test_what_is_no_component_of_a_room_is_not_entered():
+    with pytest.raises(ValueError, match=r"Linear is no component of ffn: it must derive from builder\..*\.FFN"):
+        registry.register("ffn", "plain")(torch.nn.Linear)
+    assert "plain" not in registry.names("ffn")
 
 
 @pytest.fixture
@@ -128,6 +140,8 @@ def labparts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own_registry: None
     home.mkdir()
     (home / "__init__.py").touch()
     (home / "mixers.py").write_text(MODULE)
+    for name, text in BROKEN.items():
+        (home / f"{name}.py").write_text(text)
     (home / "named.py").write_text(MODULE.replace("class Far", '@register("attention", "lab_far")\nclass Far'))
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("labparts", "labparts.mixers", "labparts.named"):
@@ -173,6 +187,9 @@ def test_the_short_name_is_gone_after_the_test():
         (":Far", "can't be imported"),
         (".mixers:Far", "can't be imported"),
         ("labparts.mixers:", "can't be imported"),
+        ("labparts.syntax:Far", "can't be imported: SyntaxError: invalid syntax (syntax.py, line 1)"),
+        ("labparts.key:Far", "can't be imported: KeyError: 'x' (key.py, line 2)"),
+        ("labparts.leaves:Far", "can't be imported: SystemExit: 3 (leaves.py, line 1)"),
     ],
 )
 def test_an_import_path_that_leads_nowhere_is_named(
@@ -182,6 +199,39 @@ def test_an_import_path_that_leads_nowhere_is_named(
     assert list(found) == ["model.attention.name"]
     problem = found["model.attention.name"]
     assert path in problem.found and reason in problem.rule
+    assert problem.fix.startswith(
+        "mend the module" if path.rpartition(".")[2][:-4] in BROKEN else "model.attention.name="
+    )
+
+
+@pytest.mark.parametrize(("module", "said"), [("key", "KeyError: 'x'"), ("mixers", "enters no class under this name")])
+def test_a_file_of_a_room_that_gives_no_component_is_named(
+    module: str, said: str, labparts: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(registry, "_files", lambda room: ["own"])
+    monkeypatch.setattr(registry, "_module", lambda room, name: f"labparts.{module}")
+    with pytest.raises(registry.UnknownName, match=said):
+        registry.find("norm", "own")
+
+
+@pytest.mark.parametrize(
+    ("slot", "name", "meant"),
+    [
+        ("attention", "labparts.mixers:Fat", "labparts.mixers:Far"),
+        ("attention", "labparts.mixers:", "labparts.mixers:Far"),
+        ("attention", "labparts.mixers", "labparts.mixers:Far"),
+        ("attention", "labparts.mixers.Far", "labparts.mixers:Far"),
+        ("ffn", "labparts.mixers:Fat", "labparts.mixers:Part"),
+        ("ffn", "gluu", "glu"),
+        ("attention", "moo", "..."),  # not moe, which is no mixer
+        ("attention", "mlpp", "mla"),
+    ],
+)
+def test_a_name_that_is_meant_is_one_that_may_stand_there(
+    slot: str, name: str, meant: str, labparts: Path, edited: Callable[..., Any], refused: Callable[..., Any]
+):
+    found = refused(edited({f"model.{slot}.name": name}))
+    assert found[f"model.{slot}.name"].fix == f"model.{slot}.name={meant}"
 
 
 def test_the_room_of_an_import_path_is_kept(edited: Callable[..., Any]):

@@ -50,6 +50,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     (home / "__init__.py").write_text(SOURCE)
     (home / "deep.py").write_text("class Hidden:\n    def __init__(self, depth: int): self.given = depth\nGone = 1\n")
     (home / "starred.py").write_text("class Star:\n    def __init__(self, light: int): ...\n")
+    (home / "wrong.py").write_text("def f(:\n")
     (home / "lazy.py").write_text("def __getattr__(name): return dict\n")
     monkeypatch.syspath_prepend(tmp_path)
     yield name
@@ -59,6 +60,11 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def judged(target: Any, **arguments: Any) -> list[Problem]:
     return targets.problems({"callbacks": {"x": {"_target_": target, **arguments}}})
+
+
+def test_a_module_that_is_no_python_is_told_with_its_line(lab: str):
+    (problem,) = judged(f"{lab}.wrong.f")
+    assert "can't be imported: SyntaxError: invalid syntax (wrong.py, line 1)" in problem.rule
 
 
 @pytest.mark.parametrize(

@@ -79,12 +79,16 @@ def test_what_the_command_says_and_keeps(run, capsys):
         assert len(kept["examples"]) == 7 and kept["scores"][MODEL]["exact_match"] == pytest.approx(100 * right / 7)
         palindromes = sum(example["source"] == example["wanted"] for example in kept["examples"])
         assert kept["scores"][COPY]["exact_match"] == pytest.approx(100 * palindromes / 7)
-    assert call(f"run={run.path}", "checkpoint=last", "limit=2", "num_beams=2") == 0
+    beams = ("num_beams=2",) if kept["scores"] else ()
+    assert call(f"run={run.path}", "checkpoint=last", "limit=2", *beams) == 0
     assert re.search(r"last,\s+2\s+validation\s+rows", capsys.readouterr().out)
     assert kept["chosen_by"] is None, "but for best"
     assert call(f"run={run.path}", "limit=2") == 0
     best = json.loads((run.path / "summary.json").read_text())["best"]
     assert f"best (val/loss {best['val/loss']:g}, step {best['step']})" in " ".join(capsys.readouterr().out.split())
+    if not beams:
+        assert call(f"run={run.path}", "num_beams=2") == 1, "without answers there is nothing to search for"
+        assert "num_beams: found 2\n    rule: nothing reads it" in capsys.readouterr().err
 
 
 def test_a_run_of_pairs_goes_on_as_if_it_had_not_stopped(tmp_path, monkeypatch):

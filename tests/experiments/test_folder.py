@@ -10,6 +10,7 @@ from rich.console import Console
 
 from builder import load_run
 from builder.errors import ArchlabError
+from builder.experiments.checked import check_run
 from builder.experiments.folder import RunFolder
 from builder.experiments.metrics import read_metrics, rewind
 from builder.experiments.train import Refused, train
@@ -77,6 +78,17 @@ def test_the_config_is_frozen_with_every_default(made, home):
     assert spec == spec_of(home, "output.name=made", "optimizer.lr=1e-4")
     assert spec.optimizer.lr == 1e-4  # type: ignore[attr-defined]
     assert f"# hash: {spec.hash}" in text.splitlines()
+
+
+@pytest.mark.parametrize("content", [b"{", b"", b"[1]", b"\xff\xfe"])
+@pytest.mark.parametrize("use", [load_run, resumed, check_run])
+def test_a_damaged_file_is_named(copy, content, use):
+    (copy / "summary.json").write_bytes(content)
+    with pytest.raises(ArchlabError, match=r"summary\.json .* any more.*; restore it, or take it away"):
+        use(copy)
+    (copy / "config.yaml").write_bytes(content)
+    with pytest.raises(ArchlabError, match=r"config\.yaml: it (isn't YAML|holds no config) any more"):
+        use(copy)
 
 
 @pytest.mark.parametrize(("old", "new"), [("seed: 0", "seed: 1"), ("lr: 0.0001", "lr: 0.001"), ("d_ff: 32", "d_ff: 8")])
@@ -179,6 +191,15 @@ def test_rewinding_metrics(tmp_path):
     rewind(tmp_path / "new.jsonl", 0)
     assert (tmp_path / "new.jsonl").read_text() == ""
     assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_damaged_line_costs_no_other(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"step": 2}\n{"st\n{"step": 4}\n[7]\n\xff\xfe\n{"step": 6}\n{"step": 8}\n')
+    assert rewind(path, 6) == [2, 4, 5]
+    assert path.read_text() == '{"step": 2}\n{"step": 4}\n{"step": 6}\n'
+    assert (tmp_path / "metrics.jsonl.damaged").read_bytes() == b'{"st\n[7]\n\xff\xfe\n'
+    assert rewind(path, 6) == []
 
 
 @pytest.mark.parametrize("key", ["accelerator=gpu", "precision=nonsense", "max_time=nonsense"])

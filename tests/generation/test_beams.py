@@ -1,6 +1,7 @@
 """Beam search: against transformers' own, against every possible answer, and its knobs."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -90,6 +91,30 @@ def test_enough_beams_find_the_likeliest_of_all_answers(pair):
     assert greedy.logprobs.sum() <= found.logprobs.sum() + 1e-6
 
 
+@pytest.mark.parametrize("eos", [(), (2, 5)], ids=str)
+@pytest.mark.parametrize("penalty", [-1e308, -1000, -5.0, 1000, 1e308])
+def test_the_best_of_all_answers_is_found_whatever_the_penalty(pair, penalty, eos):
+    """Far from 0 the length alone ranks two answers, and their sums those of one length."""
+    ours, _ = pair
+    prompt = torch.tensor([[1, 5, 7]])
+    whole = torch.tensor(list(itertools.product(range(V), repeat=3)))
+    with torch.no_grad():
+        logits = ours(torch.cat((prompt.expand(len(whole), -1), whole), 1)[:, :-1]).logits[:, -3:]
+    logprobs = logits.log_softmax(-1).gather(2, whole[..., None])[..., 0].tolist()
+    sums = {}
+    for ids, said in zip(whole.tolist(), logprobs, strict=True):
+        length = next((place + 1 for place, id in enumerate(ids) if id in eos), 3)
+        sums[tuple(ids[:length])] = sum(said[:length])
+
+    def rank(ids):
+        steep = (math.copysign(len(ids), penalty), sums[ids])
+        return steep if abs(penalty) > 100 else (sums[ids] / len(ids) ** penalty,)
+
+    made = generate(ours, prompt, max_new_tokens=3, num_beams=V**2, length_penalty=penalty, eos=eos)
+    best = max(sums, key=rank)
+    assert made.lengths.tolist() == [len(best)] and tuple(made.tokens[0].tolist()) == best
+
+
 def test_rows_are_searched_as_if_alone(pair):
     ours, _ = pair
     tokens, mask = prompts(True)
@@ -115,7 +140,11 @@ def test_the_columns_are_shown_when_they_are_known(pair):
         ({"num_beams": 0}, "num_beams"),
         ({"num_beams": True}, "num_beams"),
         ({"num_beams": 2, "length_penalty": float("inf")}, "length_penalty"),
+        ({"num_beams": 1025}, "num_beams"),
+        ({"num_beams": 2, "length_penalty": 10**400}, "length_penalty"),
         ({"num_beams": 2, "early_stopping": "yes"}, "early_stopping"),
+        ({"num_beams": 2, "early_stopping": 1}, "early_stopping"),
+        ({"early_stopping": True}, "early_stopping"),
         ({"num_beams": 2, "temperature": 0.5}, "temperature"),
         ({"num_beams": 2, "top_k": 3}, "top_k"),
         ({"num_beams": 2, "repetition_penalty": 1.2}, "repetition_penalty"),

@@ -26,7 +26,7 @@ SOURCES = [
     (torch.zeros(2, 17, dtype=torch.long), "S from 1 to 16"),
     ([[1, 2], [3, 4]], r"torch\.tensor\(source\)"),
     (torch.zeros(1, 4, dtype=torch.long), "a row for each of the 2"),
-    (torch.full((2, 4), 999), "ids 999 to 999"),
+    (torch.full((2, 4), 999), "id 999"),
     (torch.zeros(2, 4), "torch.float32"),
 ]
 
@@ -41,6 +41,10 @@ def test_what_reads_no_source_says_so(models):
     for kind, said in (("one", "reads no source"), ("encoder", "an encoder")):
         with pytest.raises(GenerationError, match=said):
             generate(models[kind], ids(2, 1), source=ids(2, 4), max_new_tokens=3)
+    with pytest.raises(GenerationError, match="source: found a list"):
+        generate(models["one"], ids(2, 1), source=[[1], [2]], max_new_tokens=3)
+    with pytest.raises(GenerationError, match="source_mask: found a list"):
+        generate(models["two"], ids(2, 1), source=ids(2, 4), source_mask=[[1]], max_new_tokens=3)
     with pytest.raises(GenerationError, match="a row of padding alone"):
         mask = torch.tensor([[True] * 4, [False] * 4])
         generate(models["two"], ids(2, 1), source=ids(2, 4), source_mask=mask, max_new_tokens=3)

@@ -54,10 +54,11 @@ def test_each_filter_reaches_the_sampler(recurrent, knobs):
     assert torch.equal(result.tokens, generate(model, prompt(), max_new_tokens=12).tokens)
 
 
-def test_integer_prompts_of_32_bits_are_taken(recurrent):
+def test_integer_prompts_of_any_width_are_taken(recurrent):
     model = recurrent()
-    result = generate(model, prompt().int(), max_new_tokens=3)
-    assert torch.equal(result.tokens, uncached(model, prompt(), 3))
+    for dtype in (torch.int32, torch.int16, torch.uint16):
+        result = generate(model, prompt().to(dtype), max_new_tokens=3)
+        assert torch.equal(result.tokens, uncached(model, prompt(), 3))
 
 
 # C24
@@ -116,7 +117,7 @@ def test_c24_eos_in_the_prompt_stops_nothing(ends):
         assert int(result.lengths[row]) == expected_row(free[row], eos, 12)[1]
 
 
-@pytest.mark.parametrize("kind", [list, tuple, set, iter])
+@pytest.mark.parametrize("kind", [list, tuple, set, iter, torch.tensor])
 def test_c24_any_of_several_eos_ends_a_row(ends, kind):
     model, tokens, free, eos = ends
     second = int(free[1, 1])
@@ -137,7 +138,7 @@ def test_c24_an_unset_eos_never_stops_and_new_tokens_are_counted_exactly(recurre
 def test_an_eos_never_emitted_runs_to_the_end(ends):
     model, tokens, free, _ = ends
     never = next(i for i in range(23) if i not in free)
-    result = generate(model, tokens, max_new_tokens=12, eos=never)
+    result = generate(model, tokens, max_new_tokens=12, eos=torch.tensor(never), pad=torch.tensor(PAD))
     assert torch.equal(result.tokens, free) and result.lengths.tolist() == [12, 12]
 
 

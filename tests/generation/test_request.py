@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from builder.errors import ArchlabError
 from builder.generation import generate
@@ -79,20 +80,39 @@ def test_other_padding_than_left_is_refused(recurrent, row, what):
     [
         ({"tokens": torch.empty(1, 0, dtype=torch.int64)}, "tokens: found an empty prompt"),
         ({"tokens": torch.empty(0, 4, dtype=torch.int64)}, "tokens: found an empty prompt"),
-        ({"tokens": torch.tensor([1, 2])}, r"tokens: found shape \(2,\)"),
+        ({"tokens": torch.tensor([1, 2])}, r"tokens: found a tensor of shape \(2,\)"),
         ({"tokens": torch.ones(1, 4)}, "tokens: found .*float32"),
         ({"tokens": torch.tensor([[1, 23]])}, "tokens: found id 23\n.*0 <= id <= 22"),
         ({"tokens": torch.tensor([[1, -1]])}, "tokens: found id -1"),
         ({"max_new_tokens": 0}, "max_new_tokens: found 0"),
         ({"max_new_tokens": -2}, "max_new_tokens: found -2"),
         ({"max_new_tokens": 2.0}, "max_new_tokens: found 2.0"),
-        ({"attention_mask": torch.ones(2, 4, dtype=torch.bool)}, r"attention_mask: found shape \(2, 4\)"),
+        ({"attention_mask": torch.ones(2, 4, dtype=torch.bool)}, r"attention_mask: found a tensor of shape \(2, 4\)"),
         ({"attention_mask": torch.zeros(2, 5)}, "attention_mask: found .*float32"),
         ({"eos": 23}, "eos: found 23"),
         ({"eos": [1, -1]}, "eos: found -1"),
-        ({"eos": "</s>"}, "eos: found '<'"),
+        ({"eos": "</s>"}, "eos: found '</s>'"),
         ({"pad": -100}, "pad: found -100"),
         ({"pad": None}, "pad: found None"),
+        ({"eos": torch.zeros(2, 2)}, r"eos: found a tensor of shape \(2, 2\), torch.float32\n"),
+        ({"eos": torch.tensor([3.5])}, "eos: found 3.5"),
+        ({"pad": torch.tensor([3])}, r"pad: found a tensor of shape \(1,\)"),
+        ({"tokens": [[1, 2]]}, "tokens: found a list\n"),
+        ({"tokens": torch.tensor(3)}, r"tokens: found a tensor of shape \(\)"),
+        ({"tokens": torch.ones(1, 2, dtype=torch.bool)}, "tokens: found .*torch.bool"),
+        ({"tokens": torch.ones(1, 2, dtype=torch.int64, device="meta")}, "which holds no values"),
+        ({"attention_mask": [[1, 1]]}, "attention_mask: found a list\n"),
+        ({"seed": 1.5}, "seed: found 1.5"),
+        ({"seed": 2**80}, f"seed: found {2**80}"),
+        ({"seed": "x"}, "seed: found 'x'"),
+        ({"on_token": 5}, "on_token: found 5"),
+        ({"compile": "yes"}, "compile: found 'yes'"),
+        ({"state": 5}, "state: found 5"),
+        ({"draft": nn.Linear(2, 2)}, "draft: found a Linear\n"),
+        ({"model": nn.Linear(2, 2)}, "model: found a Linear\n"),
+        ({"draft_tokens": 3}, "draft_tokens: found 3\n.*nothing reads it"),
+        ({"source_mask": torch.ones(2, 5)}, "source_mask: found .*\n.*nothing reads it"),
+        ({"top_k": nn.Linear(2, 2)}, "top_k: found a Linear\n"),
         ({"temperature": -1.0}, "temperature: found -1.0"),
         ({"top_p": 0.0}, "top_p: found 0.0"),
     ],
@@ -100,7 +120,7 @@ def test_other_padding_than_left_is_refused(recurrent, row, what):
 def test_what_cannot_be_served_is_refused_before_any_compute(recurrent, change, what):
     model = recurrent()
     with pytest.raises(ValueError, match=what) as caught:
-        generate(model, **{"tokens": prompt(), "max_new_tokens": 2} | change)
+        generate(**{"model": model, "tokens": prompt(), "max_new_tokens": 2} | change)
     assert isinstance(caught.value, ArchlabError) and "fix:" in str(caught.value)
     assert model.calls == []
 

@@ -1,6 +1,7 @@
 """Sampling on hand-made distributions, and against transformers' processors as the oracle."""
 
 import math
+from fractions import Fraction
 
 import pytest
 import torch
@@ -54,7 +55,7 @@ def test_c22_top_k_above_the_vocabulary_is_no_top_k():
 
 @pytest.mark.parametrize(
     ("knob", "value"),
-    [("temperature", v) for v in (-1.0, math.nan, math.inf, "1.0", None)]
+    [("temperature", v) for v in (-1.0, math.nan, math.inf, "1.0", None, True)]
     + [("top_k", v) for v in (0, -3, 2.5, True)]
     + [("top_p", v) for v in (0, 0.0, -0.1, 1.5, math.nan)]
     + [("min_p", v) for v in (-0.1, 1.5, math.nan)]
@@ -73,6 +74,8 @@ def test_every_bad_knob_is_reported_at_once():
 
 def test_the_ends_of_the_ranges_are_allowed():
     Sampler(temperature=0, top_k=1, top_p=1, min_p=0, repetition_penalty=1)
+    with pytest.raises(ArchlabError, match="a finite float"):
+        Sampler(temperature=10**400)
     Sampler(temperature=5, min_p=1.0, top_p=1e-9, repetition_penalty=0.5)
 
 
@@ -147,6 +150,14 @@ def test_temperature_sharpens_as_a_power_of_the_probabilities():
 def test_the_smallest_temperatures_are_greedy_and_finite(temperature):
     logits = torch.tensor([[-300.0, 200.0, 199.0]])
     assert set(draws(Sampler(temperature=temperature), logits, 50).tolist()) == {1}
+
+
+@pytest.mark.parametrize("penalty", [5e-324, 1e-300, 1e300, Fraction(1, 2)], ids=str)
+def test_the_ends_of_the_penalty_are_numbers_and_keep_the_order(penalty):
+    logits = torch.tensor([[0.0, 1.0, -1.0, 2.0]])
+    assert penalise(logits, torch.ones(1, 4, dtype=torch.bool), float(penalty)).isfinite().all()
+    found = draws(Sampler(repetition_penalty=penalty), logits, 1, seen=torch.ones(1, 4, dtype=torch.bool))
+    assert found.tolist() == [3]
 
 
 def test_top_k_keeps_exactly_k_of_equal_logits_lowest_id_first():

@@ -8,6 +8,8 @@ import transformers as tf
 
 from builder import ArchlabError, import_hf
 from builder.interop.bring import note_on
+from builder.interop.family import find
+from builder.interop.hf_config import HFConfig
 from builder.interop.run_folder import import_run
 from builder.interop.tokenizer import read_tokenizer
 from tests.interop.cases import CASES, LLAMA
@@ -108,7 +110,10 @@ def test_what_is_passed_over_may_say_the_same(saved):
         ({"hidden_size": "32"}, "hidden_size: found '32'\n    rule: a whole number of at least 1 (ours: d_model)"),
         ({"num_attention_heads": 0}, "num_attention_heads: found 0"),
         ({"num_attention_heads": {"a": 1}}, "num_attention_heads: found {'a': 1}"),
-        ({"num_attention_heads": 5}, "(ours: attention.n_"),
+        (
+            {"num_attention_heads": 3},
+            'must divide num_attention_heads=3: one of 1, 3\n    fix:  "num_key_value_heads": 1',
+        ),
         ({"num_hidden_layers": "2"}, "num_hidden_layers: found '2'"),
         ({"attention_dropout": 2.0}, "attention_dropout (ours: attention.dropout): found 2.0"),
     ],
@@ -117,6 +122,14 @@ def test_a_wrong_value_is_refused_by_file_and_field(llama, change, values, named
     import_hf(llama)
     change(llama, **values)
     assert f"{llama / 'config.json'}: " in (said := refusal(import_hf, llama)) and named in said
+
+
+def test_what_to_write_is_said_of_their_fields():
+    small = {"relative_attention_max_distance": 16, "relative_attention_num_buckets": 32}
+    said = refusal(find("t5").spec, HFConfig(tf.T5Config(**small).to_dict()))
+    assert "relative_attention_max_distance (ours: position.max_distance): found 16" in said
+    assert "half of relative_attention_num_buckets=32" in said
+    assert said.endswith('fix:  "relative_attention_max_distance": 128')
 
 
 @pytest.mark.parametrize("case", ["bloom", "falcon", "gptj", "mpt", "qwen2"])

@@ -1,4 +1,4 @@
-"""Gated products and their activations: the gradients are those of autograd, from two tensors kept in place of three."""
+"""Gated products and their activations: gradients are those of autograd, and two tensors are kept in place of three."""
 
 import pytest
 import torch

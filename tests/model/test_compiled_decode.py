@@ -122,7 +122,7 @@ def test_what_torch_cannot_trace_is_told(made, ids):
 
 def test_a_draft_beside_it_is_refused(made, ids):
     model, _ = made()
-    with pytest.raises(ArchlabError, match=r"compile: .*draft"):
+    with pytest.raises(ArchlabError, match=r"(?s)compile: .*draft"):
         generate(model, ids(1, 5), max_new_tokens=3, compile=True, draft=model)
 
 

@@ -3,9 +3,11 @@
 import pytest
 import torch
 
+from builder.model.assemble import build
 from builder.model.kv_state import KVState
 from builder.model.span import Span
 from builder.model.state import State
+from tests.choices import mixer_slots
 
 CPU = torch.device("cpu")
 
@@ -118,3 +120,45 @@ def test_another_number_of_rows_is_refused(tiny, ids, rows):
 def test_an_argument_of_another_shape_is_refused_by_its_name(tiny, ids, name):
     with pytest.raises(ValueError, match=rf"{name} has shape \(2, 6\) and the tokens of this pass \(2, 5\)"):
         tiny()(ids(2, 5), **{name: torch.ones(2, 6, dtype=torch.long)})
+
+
+@pytest.mark.parametrize("index", [[0], [0, 1, 0], [0.0, 1.0], [True, False]], ids=str)
+def test_rows_change_places_by_an_index_of_all_rows_alone(tiny, ids, index):
+    state = tiny().new_state(2, 8)
+    with pytest.raises(ValueError, match="the former row of each of the 2 rows"):
+        state.reorder(torch.tensor(index))
+
+
+def test_the_state_of_a_deeper_model_is_refused(tiny, ids):
+    with pytest.raises(ValueError, match="made for 3 layers and this model has 2"):
+        tiny()(ids(2, 5), state=tiny(n_layers=3).new_state(2, 8))
+
+
+WRONG = {
+    "no tokens": ((2, 0), {}, "at least one token a row"),
+    "a row alone": ((5,), {}, r"shape \(5,\)"),
+    "three axes": ((2, 5, 1), {}, r"shape \(2, 5, 1\)"),
+    "an id too large": ((2, 5), {"add": 37}, "rows for 0 to 36"),
+    "a mask to be added": ((2, 5), {"attention_mask": torch.zeros(2, 5)}, "attention_mask has dtype torch.float32"),
+    "halves of positions": (
+        (2, 5),
+        {"positions": torch.ones(2, 5)},
+        "positions has dtype torch.float32; give integers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("shape", "given", "told"), WRONG.values(), ids=WRONG)
+@torch.no_grad()
+def test_what_a_pass_cannot_read_is_told(tiny, shape, given, told):
+    tokens, more = torch.zeros(shape, dtype=torch.long), dict(given)
+    with pytest.raises(ValueError, match=told):
+        tiny()(tokens + more.pop("add", 0), **more)
+
+
+@pytest.mark.parametrize("mixer", mixer_slots().values(), ids=mixer_slots())
+@torch.no_grad()
+def test_a_pass_on_meta_gives_shapes(spec, mixer):
+    model = build(spec(mixer=mixer, pattern=["mixer+ffn"]), device="meta")
+    tokens = torch.zeros(2, 5, dtype=torch.long, device="meta")
+    assert model(tokens).logits.shape == (2, 5, 37)

@@ -154,3 +154,49 @@ def test_a_prompt_longer_than_the_window_is_read_under_autocast(tiny, ids, name)
         state = model.new_state(2, 12)
         parts = [model(part, state=state).logits for part in tokens.split((9, 1, 2), dim=1)]
     assert (torch.cat(parts, dim=1) - full).abs().max() <= 0.05 * full.abs().max()
+
+
+def gaps(*rows):
+    return torch.tensor([[int(mark) for mark in row] for row in rows]).bool()
+
+
+BETWEEN = gaps("111110001111", "110111111100", "001100110111", "111111111111")
+
+
+@pytest.mark.parametrize(
+    "split", [[12], [8, 4], [5, 3, 4], [6, 6], [9, 3], [1] * 12, [2, 3, 7], [5, 1, 1, 1, 4]], ids=str
+)
+@torch.no_grad()
+def test_padding_between_tokens_takes_no_place_in_a_window(tiny, ids, attention, scheme, split):
+    """In one pass, and over a state, also where a pass holds nothing else or ends in it: as of each row alone."""
+    model, tokens = tiny(attention=windowed(3, attention), position=scheme), ids(4, 12)
+    logits = in_parts(model, tokens, split, BETWEEN)
+    whole = model(tokens, attention_mask=BETWEEN).logits
+    for row, real in enumerate(BETWEEN):
+        alone = model(tokens[row : row + 1, real]).logits
+        for found in (logits, whole):
+            assert (found[row : row + 1, real] - alone).abs().max() <= 1e-5 * max(1, alone.abs().max())
+    wide = tiny(attention=windowed(6, attention), position=scheme)(tokens[:1, BETWEEN[0]]).logits
+    assert (wide[:, 7:] - whole[:1, BETWEEN[0]][:, 7:]).abs().max() > 1e-3, "a window that counted pads is seen"
+
+
+@torch.no_grad()
+def test_a_two_sided_window_counts_real_tokens(tiny, ids):
+    model, tokens = tiny(kind="encoder", attention=windowed(3)), ids(4, 12)
+    whole = model(tokens, attention_mask=BETWEEN).logits
+    for row, real in enumerate(BETWEEN):
+        assert (whole[row : row + 1, real] - model(tokens[row : row + 1, real]).logits).abs().max() <= 1e-5
+
+
+@torch.no_grad()
+def test_a_state_goes_back_over_padding_that_widened_its_rings(tiny, ids):
+    model, tokens = tiny(attention=windowed(3)), ids(2, 12)
+    state = model.new_state(2, 20)
+    model(tokens[:, :5], state=state)
+    mark = state.mark()
+    rest = model(tokens[:, 5:], state=state).logits
+    for _ in range(2):
+        state.rewind(mark)
+        model(tokens[:, :4], attention_mask=gaps("1100", "0011"), state=state)
+    state.rewind(mark)
+    assert (model(tokens[:, 5:], state=state).logits - rest).abs().max() <= 1e-5

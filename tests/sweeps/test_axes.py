@@ -80,7 +80,7 @@ def test_conditional_axes_are_those_points_own_that_have_the_value():
         ({"product": {"a": []}}, "product.a"),
         ({"product": {"a": 1}}, "product.a"),
         ({"conditional": [{"product": {"a": [1]}}]}, "conditional.0.when"),
-        ({"conditional": [{"when": {"a": 1}, "product": {"b": []}}]}, "conditional.b"),
+        ({"conditional": [{"when": {"a": 1}, "product": {"b": []}}]}, "conditional.0.product.b"),
         ({"search": {"space": {"a": [1]}}, "product": {"b": [1]}}, "search"),
         ({"search": {"space": {"a": [1]}}, "dry": True}, "dry"),
         ({"search": {"space": {}}}, "search.space"),

@@ -111,6 +111,13 @@ def test_200_points_of_which_30_are_invalid_and_10_the_same_as_others(planned, t
     assert len(launcher.batch) == 158
 
 
+def test_what_differs_in_its_callbacks_is_asked_for_twice(planned):
+    """Whether they act or watch: what a watcher logs is asked for too."""
+    stops = ("callbacks=[default,early_stopping]", "callbacks.early_stopping.patience=1,3,3")
+    for words, jobs in ((stops, 2), (("callbacks=default,[default,deploy_length]",), 2)):
+        assert len(planned(*words).jobs) == jobs
+
+
 def test_points_that_resolve_to_the_same_run_are_launched_once(planned):
     made = planned("model.attention.n_kv_heads=2,null", "seed=0,1", "compile=false,true", "model.attention.n_heads=2")
     assert Counter(point.status for point in made.points) == {"planned": 4, "duplicate": 4}
@@ -133,7 +140,7 @@ def test_each_point_has_the_reason_that_refuses_it(planned):
 def test_the_costs_are_those_of_the_run(planned):
     made = planned("model.n_layers=1,3", "trainer.max_steps=12", "batch.sequences=4")
     for point in made.jobs:
-        spec = made.specs[point.hash]
+        spec = made.specs[point.asks]
         costs = ledger(spec.model)
         assert (point.params, point.flops_per_token) == (costs.params, costs.flops_per_token)
         assert point.flops == 3 * costs.flops_per_token * 12 * 4 * 16
@@ -143,7 +150,7 @@ def test_the_costs_are_those_of_the_run(planned):
 
 def test_memory_is_forecast_and_time_measured(planned):
     made = costed(planned("model.n_layers=1,3", "seed=0,1"), lambda: None)
-    assert [point.memory for point in made.jobs] == [forecast(made.specs[point.hash]).peak.total for point in made.jobs]
+    assert [point.memory for point in made.jobs] == [forecast(made.specs[point.asks]).peak.total for point in made.jobs]
     seconds = [point.seconds for point in made.jobs]
     assert seconds[0] == seconds[1] < seconds[2]  # by FLOPs
     assert seconds[2] / seconds[0] == pytest.approx(made.jobs[2].flops / made.jobs[0].flops)
@@ -151,7 +158,7 @@ def test_memory_is_forecast_and_time_measured(planned):
 
 def test_what_does_not_fit_the_device_is_invalid_and_its_duplicates_with_it(planned, monkeypatch):
     made = planned("model.n_layers=1,3", "compile=false,blocks")
-    small = forecast(made.specs[made.jobs[0].hash]).peak.total
+    small = forecast(made.specs[made.jobs[0].asks]).peak.total
     monkeypatch.setattr(builder.memory.device, "memory", lambda: small + 1)
     made = costed(made, lambda: None)
     assert [point.status for point in made.points] == ["planned", "invalid", "duplicate", "invalid"]

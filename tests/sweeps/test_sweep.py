@@ -48,6 +48,14 @@ def test_one_job_that_raises_and_one_that_dies_take_none_with_them(sweep, tmp_pa
     assert "2 completed, 2 failed, 1 duplicate, 1 invalid" in said and f"sweep.resume={folder}" in "".join(said.split())
 
 
+def test_nothing_is_resumed_of_what_was_refused(sweep, tmp_path):
+    """By probes, which a plan leaves to the job."""
+    code, said = sweep("optimizer.lr=1e9")
+    (folder,) = sweeps(tmp_path)
+    assert code == 1 and statuses(folder) == ["failed"] and "the checklist fails" in said
+    assert "sweep.resume" not in said and "without its probes" in said
+
+
 def test_after_a_failure_no_other_job_is_started_if_so_asked(sweep, tmp_path):
     code, _ = sweep("seed=0,1,2", FAULT, "callbacks.fault.raises=[0]", "sweep.failed=stop")
     (folder,) = sweeps(tmp_path)
@@ -138,7 +146,9 @@ def test_a_job_that_another_process_runs_is_left_to_it(sweep, tmp_path):
 @pytest.mark.turns(2)
 @pytest.mark.parametrize("whom", ["sweep", "group"])
 def test_sigterm_ends_the_sweep_and_leaves_a_checkpoint(whom, tmp_path):
+    """Where all of its processes are told too, the server that jobs are forked from ends at once, and a step lasts."""
     many = ("seed=0,1", "trainer.max_steps=100000", "trainer.val_check_interval=100000")
+    many += (FAULT, "callbacks.fault.lingers=[0]") if whom == "group" else ()
     running = command(tmp_path, *many)
     until(lambda: [path for path in tmp_path.glob("out/main/*/0/metrics.jsonl") if path.read_text()])
     (os.killpg if whom == "group" else os.kill)(running.pid, signal.SIGTERM)
@@ -146,6 +156,7 @@ def test_sigterm_ends_the_sweep_and_leaves_a_checkpoint(whom, tmp_path):
     (folder,) = sweeps(tmp_path)
     assert statuses(folder) == ["interrupted", "not started"]
     assert checkpoint(folder / "0")["global_step"] > 0
+    assert f"\npython -m recipes.train -m sweep.resume={folder}\n" in (tmp_path / "said").read_text()
 
 
 @pytest.mark.turns(2)

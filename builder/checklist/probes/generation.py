@@ -14,6 +14,10 @@ from . import LENGTH, Specimen
 
 _SPLITS = ((1,) * LENGTH, (4, 1, 1, 1, 1, 1, 1), (4, 3, 3), (9, 1))
 _PADS = 3
+_SIDES = {"on the left": 0, "between tokens": 2, "on the right": LENGTH - _PADS}
+"""How many tokens stand ahead of the pads."""
+_PREFILLED = 5
+"""Tokens of a prefill, pads among them: that with pads between tokens ends in them."""
 _AGAIN = torch.tensor([2, 0, 0])
 """Which of three rows each becomes, as in beam search: one is lost, and one goes on twice."""
 _STATE = "another component here, or one whose state holds all that later outputs read"
@@ -24,7 +28,7 @@ def prove(specimen: Specimen) -> Iterator[Finding]:
     """The largest difference over all splits, that which new places of rows make, and the one of padding."""
     if specimen.model.spec.causal:
         yield from _decoding(specimen)
-    rule = "padding on either side changes nothing that is said of a real token"
+    rule = "padding changes nothing that is said of a real token, wherever it stands"
     worst = max((_difference(*pair), side) for side, pair in _padded(specimen))
     fix = "a component that reads ctx.mask, and positions that count real tokens"
     yield _judge(specimen, worst[0], f"{_PADS} pads {worst[1]}", rule, fix)
@@ -121,16 +125,14 @@ def _padded(specimen: Specimen) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
     model, text = specimen.model, specimen.tokens[:, _PADS:]
     alone = specimen.out(model(text, **specimen.beside()))
     pads = torch.zeros_like(text[:, :1]).expand(-1, _PADS)
-    for side, tokens, first in (
-        ("on the left", torch.cat((pads, text), dim=1), _PADS),
-        ("on the right", torch.cat((text, pads), dim=1), 0),
-    ):
-        place = torch.arange(tokens.shape[1])[None]
-        real, there = (place >= first) & (place < first + text.shape[1]), slice(first, first + text.shape[1])
-        passed = model(tokens, attention_mask=real, **specimen.beside())
-        yield side, (specimen.out(passed)[:, there], alone)
-    if model.spec.causal:
-        yield "on the left, with a state", (_decoded(specimen, torch.cat((pads, text), dim=1)), alone)
+    place = torch.arange(LENGTH)
+    for side, ahead in _SIDES.items():
+        tokens = torch.cat((text[:, :ahead], pads, text[:, ahead:]), dim=1)
+        real = (place < ahead) | (place >= ahead + _PADS)
+        passed = model(tokens, attention_mask=real[None], **specimen.beside())
+        yield side, (specimen.out(passed)[:, real], alone)
+        if model.spec.causal and ahead < _PREFILLED:
+            yield f"{side}, with a state", (_decoded(specimen, tokens, real[None])[:, real], alone)
     if specimen.source is not None:
         kept = specimen.source[:, _PADS:]
         real = torch.arange(specimen.source.shape[1])[None] < kept.shape[1]
@@ -139,14 +141,13 @@ def _padded(specimen: Specimen) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
         yield "behind the source", (padded, specimen.out(model(specimen.tokens, source=kept)))
 
 
-def _decoded(specimen: Specimen, tokens: Tensor) -> Tensor:
-    """What is said of the tokens behind the pads, by prefill and decode."""
-    model, cut = specimen.model, _PADS + 2
-    real = torch.arange(cut)[None] >= _PADS
+def _decoded(specimen: Specimen, tokens: Tensor, real: Tensor) -> Tensor:
+    """What is said of tokens (1, T), of which pads are not real, by prefill and decode."""
+    model, cut = specimen.model, _PREFILLED
     state = model.new_state(1, tokens.shape[1])
-    prefill = model(tokens[:, :cut], attention_mask=real, state=state, **specimen.beside())
+    prefill = model(tokens[:, :cut], attention_mask=real[:, :cut], state=state, **specimen.beside())
     decode = [model(tokens[:, i : i + 1], state=state) for i in range(cut, tokens.shape[1])]
-    return torch.cat([specimen.out(output) for output in (prefill, *decode)], dim=1)[:, _PADS:]
+    return torch.cat([specimen.out(output) for output in (prefill, *decode)], dim=1)  # (1, T, V)
 
 
 def _difference(out: Tensor, full: Tensor) -> float:

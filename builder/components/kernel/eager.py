@@ -8,6 +8,7 @@ from torch.nn import functional as F
 
 from builder.components.kernel import Case, Kernel, Scoring
 from builder.model.bias import Bias
+from builder.model.precision import own_dtype
 from builder.registry import register
 
 
@@ -47,7 +48,7 @@ def weigh(q: Tensor, k: Tensor, scoring: Scoring) -> Tensor:
     """The attention weights, (B, H, T, S): each row sums to 1, less what its sink takes."""
     wide = torch.promote_types(q.dtype, torch.float32)
     grouped = q.to(wide).unflatten(2, (k.shape[2], -1))  # (B, T, K, H/K, E)
-    with torch.autocast(q.device.type, enabled=False):  # it would round the scores again
+    with own_dtype(q):  # it would round the scores again
         scores = torch.einsum("btkge,bske->bkgts", grouped, k.to(wide)).flatten(1, 2) * scoring.scale  # (B, H, T, S)
     if scoring.softcap is not None:
         scores = scoring.softcap * torch.tanh(scores / scoring.softcap)  # (B, H, T, S)

@@ -21,6 +21,7 @@ from builder.model.compact import compact
 from builder.model.context import Context
 from builder.model.linear import Linear
 from builder.model.mask import Mask
+from builder.model.precision import own_dtype
 from builder.model.row_state import RowState
 
 from ._packed import Packed, packed
@@ -132,7 +133,7 @@ class Recurrent(Mixer):
         wide, batch_first = carried[0].dtype, (True,)[len(x) - 1 :]  # of packed tokens nothing comes first
         weights = [w.to(wide) for w in (self.x.weight, self.h.weight, self.x.bias, self.h.bias)]
         settings = (True, 1, 0.0, False, False)  # with biases, one layer, no dropout, not random, in one direction
-        with torch.autocast(x[0].device.type, enabled=False):  # it would choose the dtype of the kernel
+        with own_dtype(x[0]):  # it would choose the dtype of the kernel
             given = (x[0].to(wide), *x[1:])
             out, *last = _aside(self.run)(given, [c[None] for c in carried], (weights, *settings, *batch_first))
         return out, [c[0] for c in last]

@@ -15,6 +15,7 @@ from builder.component import Component, Site
 from builder.component import Config as BaseConfig
 from builder.finding import Finding
 from builder.model.dispatch import Dispatch, count
+from builder.model.precision import own_dtype
 from builder.model.seats import Seats
 
 
@@ -123,5 +124,5 @@ class Router(nn.Module, Component):
 def exact_linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """x W^T + b in float32 or wider, autocast or not: rounded logits would make ties, and ties make no choice."""
     dtype = torch.promote_types(x.dtype, torch.float32)
-    with torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False):  # which knows of no meta
+    with own_dtype(x):
         return F.linear(x.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))

@@ -91,9 +91,19 @@ class BothStates:
         for part in self.parts:
             part.reorder(index)
 
-    def picked(self, index: Tensor, gap: int = 0) -> Self:
+    def picked(self, index: Tensor) -> Self:
         """A state of its own whose row j is this one's row index[j]; index (J,) int64, any J."""
-        return type(self)(*(part.picked(index, gap) for part in self.parts))
+        return type(self)(*(part.picked(index) for part in self.parts))
+
+    @property
+    def forgets(self) -> bool:
+        """Whether one of them keeps the last tokens only."""
+        return any(part.forgets for part in self.parts)
+
+    def widen(self, gap: int) -> None:
+        """Room for as many slots of padding among those that are kept."""
+        for part in self.parts:
+            part.widen(gap)
 
     def mark(self, ahead: int | None) -> tuple[Any, ...]:
         """Where both are now."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from builder.model.precision import own_dtype
+
 from ._chunks import chunks, cut, joined, left
 
 
@@ -19,7 +21,7 @@ def delta_rule(
     state = v.new_zeros(len(v), v.shape[2], k.shape[-1], v.shape[-1]) if state is None else state
     if not v.numel():  # the loop over chunks would run for nothing
         return v, state
-    with torch.autocast(q.device.type, enabled=False):  # it would multiply in a lower dtype
+    with own_dtype(q):  # it would multiply in a lower dtype
         if q.shape[1] == 1 and starts is None:
             return _step(q[:, 0], k[:, 0], v[:, 0], log[:, 0], beta[:, 0], state)
         return _chunked(q, k, v, log, beta, state, starts)

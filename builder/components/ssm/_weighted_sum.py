@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from builder.model.precision import own_dtype
+
 from ._chunks import chunks, cut, joined, left
 
 
@@ -19,7 +21,7 @@ def weighted_sum(
     state = v.new_zeros(len(v), v.shape[2], k.shape[-1], v.shape[-1]) if state is None else state
     if not v.numel():  # the shape ledger's batch of no rows
         return v, state
-    with torch.autocast(q.device.type, enabled=False):  # it would multiply in a lower dtype
+    with own_dtype(q):  # it would multiply in a lower dtype
         if q.shape[1] == 1 and starts is None:
             state = log[:, 0, :, None, None].exp() * state + k[:, 0, ..., None] * v[:, 0, :, None]
             return (q[:, 0, :, None] @ state).transpose(1, 2), state

@@ -18,6 +18,7 @@ from builder.finding import Finding, Status
 from builder.model.compact import Compact
 from builder.model.context import Context
 from builder.model.linear import Linear
+from builder.model.precision import own_dtype
 from builder.model.row_state import RowState
 from builder.model.scan import scan
 from builder.registry import register
@@ -119,7 +120,7 @@ class S4D(SSM):
 
     def run(self, x: Tensor, row: Compact, state: RowState | None) -> Tensor:
         wide = torch.promote_types(x.dtype, torch.float32)
-        with torch.autocast(x.device.type, enabled=False):
+        with own_dtype(x):
             through = self._convolved if self.convolves and state is None and row.starts is None else self._stepped
             y = torch.addcmul(through(x.to(wide), row, state), x.to(wide), self.d.to(wide))  # (B, T, D)
         return self.output(F.gelu(y).to(x.dtype))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from builder.spec import RunSpec
+
+from ..folder import RunFolder
 
 CHECKLIST = ("status", "section", "path", "found", "rule", "fix")
 SAMPLES = ("step", "prompt", "text")
@@ -15,8 +16,7 @@ SAMPLES = ("step", "prompt", "text")
 
 def checklist(folder: Path) -> dict[str, Any]:
     """What checklist.json of a run folder says, {} where there is none."""
-    path = folder / "checklist.json"
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return RunFolder(folder).read_json("checklist.json") or {}
 
 
 def findings(report: Mapping[str, Any]) -> list[list[str]]:

@@ -125,6 +125,12 @@ class Objective(Component):
         """The share of targets that stay in what is read, on purpose."""
         return 0.0
 
+    @classmethod
+    def validates(cls, config: Any) -> dict[str, Any]:
+        """What decides which targets a validation has, and how their loss is counted: equal where, on the same rows,
+        val/loss means the same. All knobs are in it but those of Smoothed, which training alone reads."""
+        return config.model_dump(mode="json", exclude=Smoothed.model_fields.keys() - BaseConfig.model_fields.keys())
+
     def collate(self, batch: dict[str, Tensor], draws: Sequence[int], tokenizer: Tokenizer) -> dict[str, Tensor]:
         """A batch as it is trained on, from one of the data's: what is drawn for a row comes from its number in
         `draws` alone."""
