@@ -13,7 +13,7 @@ from typing import Any
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.utils import JobStatus
 from hydra.plugins.launcher import Launcher
-from omegaconf import DictConfig
+from omegaconf import DictConfig, open_dict, read_write
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -58,6 +58,8 @@ def _swept(
     spec = _read(given)
     if spec.resume:
         folder = _old(spec, typed)
+        with open_dict(config), read_write(config):
+            config.hydra.sweep.dir = str(folder)  # where the launcher makes a folder before it has seen a job
         spec, typed = _kept(folder)
         with _alone(folder) if spec.search else nullcontext():  # jobs are shared by processes, trials are not
             return _run(spec, typed, folder, config, loader, launcher, console, planned=True)

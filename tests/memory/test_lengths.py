@@ -27,6 +27,7 @@ def few(monkeypatch: pytest.MonkeyPatch):
 def test_short_texts_tell_a_long_one(monkeypatch):
     """To the byte: what all its tokens hold, were they played."""
     run = spec("[attention,recurrent]")
+    monkeypatch.setattr(watch, "MOST", 3700)  # an attention's own beside the row of steps
     told = Forecaster(run)
     found = told.at(told.chosen)
     assert told._texts._long

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
@@ -103,8 +104,10 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_nothing_runs_twice(sweep, tm
     assert not (folder / "2").exists()
     config = (folder / "1" / "config.yaml").read_text()
     (folder / "1" / "config.yaml").write_text(config.replace("hangs:\n    - 1", "hangs: []"))  # no part of the hash
+    elsewhere = set(Path("outputs").glob("*/*"))
     code, said = sweep(f"sweep.resume={folder}", tiny=False)
     assert code == 0, said
+    assert set(Path("outputs").glob("*/*")) == elsewhere, "no folder of a sweep that isn't one"
     assert statuses(folder) == ["completed"] * 3
     assert {path: path.stat().st_mtime_ns for path in first} == first
     assert (
