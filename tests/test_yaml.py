@@ -166,6 +166,7 @@ def choices() -> dict[tuple[str, str], dict[str, Any]]:
     return {(part, option): compose([f"model/{part}={option}", *changes])["model"][part] for part, option in pairs}
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("chosen", combinations(), ids="-".join)
 def test_the_parts_of_a_layer_go_together(chosen: tuple[str, ...], small: dict[str, Any], choices: dict[Any, Any]):
     slots = {part: choices[part, option] for part, option in zip(PARTS, chosen, strict=True)}

@@ -34,6 +34,7 @@ def made(monkeypatch):
     return alive
 
 
+@pytest.mark.turns(2)
 @torch.no_grad()
 def test_a_pass_frees_what_it_made(tiny, ids, pinned, scheme, kernel, without_collector, made):
     model = tiny(position=scheme, attention=pinned(kernel, window=5))

@@ -143,6 +143,7 @@ def test_schemes_are_built_empty_and_move_with_the_model(spec, relative):
     assert keys == (["positions.model.weight"] if relative["name"] == "t5" else [])
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("name", SCHEMES)
 def test_a_pass_is_one_graph_for_the_compiler(tiny, ids, name):
     model, tokens = tiny(position=SCHEMES[name]), ids(2, 12)

@@ -62,6 +62,7 @@ def assert_alike(path: Path, other: Path, atol: float = 1e-6) -> None:
         assert all(torch.allclose(state[key], wanted[key], rtol=0, atol=atol) for key in state)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("way", "kind"), [(way, kind) for way in WAYS for kind in KINDS if (way, kind) != ("ep", "dense")]
 )
@@ -107,6 +108,7 @@ PLACES = {
 }
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize(
     ("first", "then"),
     [
