@@ -124,6 +124,13 @@ def picture(weights, names):
     return np.asarray(Image.open(file).convert("L")).astype(int)
 
 
+def test_a_text_is_a_prompt_alone_where_nothing_is_written(tmp_path):
+    """A decoder that classifies reads from left to right, and has no token to say."""
+    classifying = ["model/head=classifier", "model.head.n_classes=3", "model.tie_embeddings=false"]
+    model = model_of(tmp_path, *classifying, "objective=classification", "data=files", "data.form=labelled")
+    assert model.head.gives != "tokens" and text(model, Bytes(), "abc") == ([*b"abc"], None)
+
+
 def test_a_weight_is_dark_where_it_stands():
     one = torch.zeros(1, 6, 6)
     blank = picture(one, list("abcdef"))

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+from builder import check, compose, ledger, load
 from builder.component import Config
 from builder.components.ffn import FFN
 from builder.model.assemble import build
@@ -77,6 +78,22 @@ def test_without_a_seed_the_global_generator_is_drawn_from(spec):
 
 def test_a_dtype_is_that_of_every_parameter(spec):
     assert {parameter.dtype for parameter in build(spec(), dtype=torch.bfloat16).parameters()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "told"),
+    [
+        (build, "run", r"build takes a ModelSpec, found a RunSpec; write build\(spec\.model\)"),
+        (ledger, "run", r"ledger takes a ModelSpec, found a RunSpec; write ledger\(spec\.model\)"),
+        (check, "model", r"check takes a RunSpec, found a ModelSpec; write check\(load\(config\)\)"),
+        (check, "config", r"check takes a RunSpec, found a dict"),
+    ],
+)
+def test_the_spec_of_something_else_is_told(function, given, told):
+    config = compose()
+    run = load(config)
+    with pytest.raises(TypeError, match=told):
+        function({"run": run, "model": run.model, "config": config}[given])
 
 
 def test_no_vocabulary_no_model(spec):
